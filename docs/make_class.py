@@ -256,23 +256,23 @@ class DemoStudent:
         )
 
     def _score(self, findings: Findings, text: str, ratio: float, spread: float) -> score.Score:
-        """Return a score of eight launches of six pairs of turns; a ratio of 1 is a tie."""
+        """Return a score of eight trials of six pairs of turns; a ratio of 1 is a tie."""
         steps = [time for time in findings.iteration_times if time.phase == "step"]
         near = min(steps, key=lambda time: (abs(time.batch_size - 64), time.threads))
         base = score.STEPS * near.median_ns
-        launches = list[score.ScoreLaunch]()
-        for launch in self.draw.sample((-1.2, -0.9, -0.6, -0.3, 0.3, 0.6, 0.9, 1.2), 8):
+        trials = list[score.ScoreTrial]()
+        for trial in self.draw.sample((-1.2, -0.9, -0.6, -0.3, 0.3, 0.6, 0.9, 1.2), 8):
             reference = tuple(
                 max(1, round(base * self.draw.lognormvariate(0, 0.03))) for _ in range(6)
             )
-            by = math.exp(launch * spread) / ratio
+            by = math.exp(trial * spread) / ratio
             own = tuple(
                 max(1, round(ns * by * self.draw.lognormvariate(0, 0.01))) for ns in reference
             )
-            launches.append(score.ScoreLaunch(reference, own, (sum(reference), sum(own), 0)))
+            trials.append(score.ScoreTrial(reference, own, (sum(reference), sum(own), 0)))
         machine = replace(findings.environment, threads=1)
         return score.Score(
-            "my_step.py", text, 64, "float32", machine, 1, (0.95, 0.95), tuple(launches)
+            "my_step.py", text, 64, "float32", machine, 1, (0.95, 0.95), tuple(trials)
         )
 
     def _answer(self, truth: Outcome) -> predictions.Answer:

@@ -75,7 +75,7 @@ def pytest_sessionstart(session):
     # So does nohup with SIGHUP. A handler is not inherited, so the processes have the default one.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
-    # tox sets one, and a gate has that of its user in all launches.
+    # tox sets one, and a gate has that of its user in all trials.
     os.environ.pop("PYTHONHASHSEED", None)
     # The processes of pytest-xdist need it, and inherit what the one that starts them has.
     if not session.config.pluginmanager.has_plugin("dsession"):

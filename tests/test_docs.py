@@ -30,11 +30,11 @@ from mnistbench.core.params import STEPS
 from mnistbench.gate.decide.statistics import raw_samples
 from mnistbench.gate.decide.verdict.findings import CHECKPOINTS, CHECKPOINTS_BELOW_FULL
 from mnistbench.gate.measure.budget import (
-    MAX_LAUNCHES,
-    MAX_LAUNCHES_BELOW_FULL,
-    MIN_LAUNCHES_BELOW_FULL,
+    MAX_TRIALS,
+    MAX_TRIALS_BELOW_FULL,
+    MIN_TRIALS_BELOW_FULL,
 )
-from mnistbench.gate.options import FULL_CASE, LAUNCHES
+from mnistbench.gate.options import FULL_CASE, TRIALS
 from mnistbench.pytest_plugin import plugin
 from mnistbench.suite.reproducers.script import script
 
@@ -249,8 +249,8 @@ def write_shards(words, _):
     for shard in (raw_samples.Shard(number, 8, tests) for number in range(1, 9)):
         [case] = shard.own()
         path = Path(words[1].replace("shard-*-of-8_*", f"{shard.prefix}20261124_103105"))
-        launches = gate_builders.series({case: gate_builders.Measured()}, count=10)
-        gate_builders.write(path, launches, labels={case: case}, shard=shard)
+        trials = gate_builders.series({case: gate_builders.Measured()}, count=10)
+        gate_builders.write(path, trials, labels={case: case}, shard=shard)
     return ["judge", *map(str, Path().glob(words[1])), *words[2:]]
 
 
@@ -406,12 +406,12 @@ def test_readme_is_short():
     assert len(README.encode()) < 12_000
 
 
-def test_the_page_on_the_gate_has_the_numbers_of_launches():
+def test_the_page_on_the_gate_has_the_numbers_of_trials():
     text = " ".join(GATE.split())
-    assert f"By default there are {LAUNCHES}, and up to {MAX_LAUNCHES} if" in text
+    assert f"By default there are {TRIALS}, and up to {MAX_TRIALS} if" in text
     least, most = CHECKPOINTS
-    assert f"in {least} or {most} fresh launches" in text
-    fewest, many = MIN_LAUNCHES_BELOW_FULL, MAX_LAUNCHES_BELOW_FULL
+    assert f"in {least} or {most} fresh trials" in text
+    fewest, many = MIN_TRIALS_BELOW_FULL, MAX_TRIALS_BELOW_FULL
     assert f"With a threshold below {100 * FULL_CASE:g} %, it makes {fewest} to {many}," in text
     assert "({} or {} with such".format(*CHECKPOINTS_BELOW_FULL) in text
 

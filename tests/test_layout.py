@@ -351,8 +351,8 @@ def unknown_modules(path, text):
         ("gate/flow.py", "mnistbench.core.units and mnistbench.core.units.printable", []),
         ("gate/flow.py", "mnistbench.core.units.inches", ["core.units.inches"]),
         ("gate/flow.py", "mnistbench.gate.stream", ["gate.stream"]),
-        ("gate/flow.py", "``processes/launcher`` and ``core/units``", []),
-        ("gate/flow.py", "``processes/launchers``", ["processes/launchers.py"]),
+        ("gate/flow.py", "``processes/starting`` and ``core/units``", []),
+        ("gate/flow.py", "``processes/startings``", ["processes/startings.py"]),
         ("course/lab/wording/en.toml", "# sentences.py and reasons.py", ["reasons.py"]),
     ],
 )

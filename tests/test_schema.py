@@ -112,17 +112,17 @@ def as_json(verdict):
 
 
 def concluded(measured, fresh=0, once=None, **changes):
-    """The verdict over eight launches of a case, and so many fresh ones.
+    """The verdict over eight trials of a case, and so many fresh ones.
 
     Keywords are of the header or of the options.
     """
-    launches = [
+    trials = [
         *series(measured, seed=3, once=once),
         *(series(measured, stage=2, seed=4, count=fresh, once=once) if fresh else []),
     ]
     options = {name: changes.pop(name) for name in ("reason", "allow_missing") if name in changes}
     accept = tuple(map(Acceptance.parse, changes.pop("accept", ())))
-    return conclude(recorded(launches, **changes), JudgeOptions(accept=accept, **options))
+    return conclude(recorded(trials, **changes), JudgeOptions(accept=accept, **options))
 
 
 QUIET = Measured().operations
@@ -229,15 +229,15 @@ def searched():
 def qualified(spread=0.5):
     """A qualification of a noisy machine by two gates of the same code."""
     measured = {CASE: Measured(spread=spread), OTHER: Measured()}
-    measured_launches = recorded(
-        series(measured, count=resampling.least_launches(Thresholds())),
+    measured_trials = recorded(
+        series(measured, count=resampling.least_trials(Thresholds())),
         labels={CASE: LABEL, OTHER: "other"},
         machine="EPYC, 2 cores",
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resampling, "GATES", 2)
-        found = resampling.resample(measured_launches, Thresholds(), 240.0, lambda: True)
-    return Qualification(measured_launches, found)
+        found = resampling.resample(measured_trials, Thresholds(), 240.0, lambda: True)
+    return Qualification(measured_trials, found)
 
 
 @functools.cache
@@ -305,7 +305,7 @@ LOGS = st.sampled_from([0.0, 0.01, -0.01, 0.3, 43.0, -43.0, 800.0, -800.0, math.
 
 @st.composite
 def any_effects(draw):
-    """Differences of any size, and of spoiled launches.
+    """Differences of any size, and of spoiled trials.
 
     Also such that are no longer finite as a share.
     """

@@ -54,9 +54,9 @@ KILL_S = 5.0
 #: A gate gets this much less than its part as its budget, in seconds: it reports after the budget.
 GATE_REPORTS_S = 20.0
 
-#: Launches of the first stage of a gate: its default, with which it would run more to reach its
+#: Trials of the first stage of a gate: its default, with which it would run more to reach its
 #: threshold.
-LAUNCHES = 10
+TRIALS = 10
 
 #: Results of parts.
 OK = "ok"
@@ -432,7 +432,7 @@ ON_CUDA = Choices(
     suite=("bench",),
     compiled=("bench/test_forward.py", "bench/test_step.py", "--bench-batch-size=1,64"),
     # The device limits this step. One that launches limit differs by up to 35 % from process to
-    # process, which takes tens of launches to judge (accelerator.md).
+    # process, which takes tens of trials to judge (accelerator.md).
     gate=("--bench-model=convnet", "--bench-batch-size=2048"),
     injected=("--bench-model=convnet", "--bench-batch-size=2048"),
     arms=("reference",),  # the fast step is for a CPU
@@ -492,7 +492,7 @@ def parts_of(device: str, out: Path, scratch: Path, carried: Carried) -> list[Pa
             options = (
                 f"--base={scratch / 'base'}",
                 budget,
-                f"--launches={LAUNCHES}",
+                f"--trials={TRIALS}",
                 f"--storage={out / name}",
             )
             return (

@@ -3,7 +3,7 @@
 It is measured with a pinned allocator, as every session that measures has it, and with the default.
 
 Run in a checkout, in an environment with the dependencies: ``python
-docs/evidence/allocator_noise.py [launches]``. Launches of the two settings alternate, so drift of
+docs/evidence/allocator_noise.py [trials]``. Trials of the two settings alternate, so drift of
 the machine affects both.
 """
 
@@ -20,7 +20,7 @@ BATCH_SIZES = (1, 16, 64)
 SECONDS_PER_CASE = 1.0
 
 
-def launch(allocator):
+def trial(allocator):
     """Median step time in milliseconds for each batch size, in a process of its own."""
     child = subprocess.run(
         [sys.executable, __file__, "--measure", allocator],
@@ -54,12 +54,12 @@ def measure():
     return medians
 
 
-def main(launches):
+def main(trials):
     samples = {"default": [], "pinned": []}
-    for _ in range(launches):
+    for _ in range(trials):
         for allocator, medians in samples.items():
-            medians.append(launch(allocator))
-    print(f"{launches} launches of each setting, ConvNet training step, one thread")
+            medians.append(trial(allocator))
+    print(f"{trials} trials of each setting, ConvNet training step, one thread")
     print(f"{'':10}" + "".join(f"{f'batch {size}':>24}" for size in BATCH_SIZES))
     for name, rows in samples.items():
         cells = [

@@ -139,7 +139,7 @@ class Claim:
     part: tuple[str, ...]  # arguments of pytest
     budget: str = "4m"
     variables: tuple[str, ...] = ()  # NAME=VALUE, of both sides
-    core: str = ""  # the only one: the tests share a file, so one launch may run at a time
+    core: str = ""  # the only one: the tests share a file, so one trial may run at a time
     # Has compiled modules, so both commits are in folders of their own, built before.
     built: bool = False
 

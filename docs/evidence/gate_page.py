@@ -106,12 +106,12 @@ def verdict_of(number: int, operations: int, profiles: int) -> Verdict:
         for n, case in enumerate(cases)
     }
     same = {f"b.py::test[{n}]": f"b.py::test[{n}]" for n in range(number // 2)}
-    launches = [*series(cases), *series(slower, stage=2, count=8, seed=4)]
+    trials = [*series(cases), *series(slower, stage=2, count=8, seed=4)]
     reach = Reach(is_known=True, reasons=reasons, same=same)
     profiled = {case: profile_of(n) for n, case in enumerate([*cases][:profiles])}
     end = dataclasses.replace(COMPLETE, profiles=profiled)
     return conclude(
-        recorded(launches, end=end, labels={case: case for case in cases}, reach=reach),
+        recorded(trials, end=end, labels={case: case for case in cases}, reach=reach),
         JudgeOptions(),
     )
 
@@ -125,7 +125,7 @@ def main(number: int = 500, operations: int = 0, profiles: int = 0) -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = Path(folder) / "gate.html"
         path.write_text(text, encoding="utf-8")
-        browser = playwright.chromium.launch(
+        browser = playwright.chromium.trial(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         visits = []

@@ -5,7 +5,7 @@ They get as many iterations as the gate uses.
     pip install asv pyperf
     python docs/evidence/gate_rules.py RAW.jsonl.gz...  # of gates over the same code
 
-The base run has the iterations of the base in five consecutive launches, the new run those of the
+The base run has the iterations of the base in five consecutive trials, the new run those of the
 other side in the next five. Each rule is the library's own code: pytest-benchmark's check for
 ``mean:5%`` and ``min:5%``, asv's Mann-Whitney test with factor 1.1, pyperf's t-test. TorchBench's
 rule is a formula: a difference of more than 7 % between two medians. For power, the samples of the
@@ -20,13 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mnistbench.gate.decide.statistics import raw_samples
-from mnistbench.gate.decide.statistics.raw_samples import Launch
+from mnistbench.gate.decide.statistics.raw_samples import Trial
 from mnistbench.gate.words import BASE, HEAD, WALL
 
 Samples = Sequence[float]
 
-#: Launches of a run: two runs are a gate's first stage.
-LAUNCHES = 5
+#: Trials of a run: two runs are a gate's first stage.
+TRIALS = 5
 
 
 def rules() -> Mapping[str, Callable[[Samples, Samples], bool]]:
@@ -77,35 +77,35 @@ def rules() -> Mapping[str, Callable[[Samples, Samples], bool]]:
     }
 
 
-def run_of(launches: Sequence[Launch], side: str) -> dict[str, list[float]]:
+def run_of(trials: Sequence[Trial], side: str) -> dict[str, list[float]]:
     """Return the seconds of every call of a side, case by case."""
     return {
         case: [
             ns / 1e9
-            for launch in launches
-            for build in launch.cases[case]
+            for trial in trials
+            for build in trial.cases[case]
             for ns in build[side].times[WALL]
         ]
-        for case in launches[0].cases
+        for case in trials[0].cases
     }
 
 
 def main() -> None:
-    launches = [
-        launch
+    trials = [
+        trial
         for file in sys.argv[1:]
-        for launch in raw_samples.load(Path(file)).launches
-        if launch.stage == 1
+        for trial in raw_samples.load(Path(file)).trials
+        if trial.stage == 1
     ]
-    starts = range(0, len(launches) - 2 * LAUNCHES + 1, LAUNCHES)
+    starts = range(0, len(trials) - 2 * TRIALS + 1, TRIALS)
     pairs = [
         (
-            run_of(launches[start : start + LAUNCHES], BASE),
-            run_of(launches[start + LAUNCHES : start + 2 * LAUNCHES], HEAD),
+            run_of(trials[start : start + TRIALS], BASE),
+            run_of(trials[start + TRIALS : start + 2 * TRIALS], HEAD),
         )
         for start in starts
     ]
-    print(f"{len(launches)} launches, {len(pairs)} pairs of runs, {len(pairs[0][0])} cases")
+    print(f"{len(trials)} trials, {len(pairs)} pairs of runs, {len(pairs[0][0])} cases")
     heads = ("any case alarmed", "cases alarmed", "+2 % caught", "+5 % caught", "+10 % caught")
     print(f"{'rule':28} " + " ".join(f"{head:>16}" for head in heads))
     for name, fails in rules().items():

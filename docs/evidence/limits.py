@@ -2,7 +2,7 @@
 
     python docs/evidence/limits.py [GATES]  # 200 of each row by default; about three minutes
 
-Gates of one or eight tests with a limit of 5 %, one of which is slower. The differences of launches
+Gates of one or eight tests with a limit of 5 %, one of which is slower. The differences of trials
 are normal, with the SD of the second column. A row has the shares of the gates by outcome.
 """
 
@@ -18,7 +18,7 @@ from mnistbench.core import units
 from mnistbench.gate.decide.statistics.quantities import CaseTime
 from mnistbench.gate.decide.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.decide.verdict.findings import CHECKPOINTS
-from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.options import TRIALS, Thresholds
 from mnistbench.gate.words import WALL
 from mnistbench.judging.kinds import ITERATION
 from mnistbench.judging.verdicts import PASSED, REGRESSED
@@ -26,7 +26,7 @@ from mnistbench.judging.verdicts import PASSED, REGRESSED
 LIMIT = 0.05
 LIMITS = Thresholds(case=LIMIT)
 
-#: True slowdowns and SDs of a launch's difference, as multiples of the limit.
+#: True slowdowns and SDs of a trial's difference, as multiples of the limit.
 SLOWDOWNS = (0.0, 0.5, 0.84, 1.0, 1.25, 1.5, 2.0, 3.0)
 SPREADS = (0.25, 0.5, 1.0)
 
@@ -34,7 +34,7 @@ OUTCOMES = ("regressed", "slower, at least the limit", "slower, below the limit"
 
 
 def quantity(case: str, logs: np.ndarray) -> CaseTime:
-    """Return the wall time of a test, with log(head / base) of each launch."""
+    """Return the wall time of a test, with log(head / base) of each trial."""
     return CaseTime(case, ITERATION, WALL, tuple(logs), 1e6, 1e6)
 
 
@@ -42,7 +42,7 @@ def gate(draw: np.random.Generator, slowdown: float, spread: float, tests: int) 
     """Return the decision of a gate whose first test is slower by a share."""
     means = [math.log1p(slowdown), *[0.0] * (tests - 1)]
     first = [
-        quantity(f"t{number}", draw.normal(mean, spread, LAUNCHES))
+        quantity(f"t{number}", draw.normal(mean, spread, TRIALS))
         for number, mean in enumerate(means)
     ]
     decision = decide(first, [], LIMITS, 1)

@@ -2,10 +2,10 @@
 
     python docs/evidence/planning.py [GATES]  # 90 of each row by default; 8 minutes on two cores
 
-Gates are drawn from recorded launches of the same code on both sides: consecutive ones from a
+Gates are drawn from recorded trials of the same code on both sides: consecutive ones from a
 random one on, with roles drawn again, and with a slowdown added to one case. The product's own
 functions decide. The rules of a gate are left out, or put back, one at a time; all rows of a set
-have the same gates. The time is in launches of the first stage, with the survey.
+have the same gates. The time is in trials of the first stage, with the survey.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mnistbench.gate.decide.statistics.quantities import (
 from mnistbench.gate.decide.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.decide.verdict.findings import checkpoints, least_fresh
 from mnistbench.gate.measure import budget
-from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, Thresholds
+from mnistbench.gate.options import LEAST_TRIALS, TRIALS, Thresholds
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE, OPERATION
@@ -40,17 +40,17 @@ from mnistbench.judging.verdicts import PASSED, REGRESSED
 
 DATA = Path(__file__).parent / "data"
 
-#: Name of a set -> its launches, the threshold of cases, and whether each gate has one case alone.
+#: Name of a set -> its trials, the threshold of cases, and whether each gate has one case alone.
 SETS = {
-    "quiet: three training steps, 2 %": ("gate_launches", 0.02, False),
-    "quiet: one training step, 2 %": ("gate_launches", 0.02, True),
-    "usual: three training steps, 2 %": ("gate_default_launches", 0.02, False),
-    "usual: one training step, 2 %": ("gate_default_launches", 0.02, True),
-    "noisy: seven plain tests, 2 %": ("gate_plain_launches", 0.02, False),
-    "noisy: one plain test, 2 %": ("gate_plain_launches", 0.02, True),
-    "quiet: three training steps, 0.5 %": ("gate_launches", 0.005, False),
-    "quiet: one training step, 0.5 %": ("gate_launches", 0.005, True),
-    "usual: three training steps, 0.5 %": ("gate_default_launches", 0.005, False),
+    "quiet: three training steps, 2 %": ("gate_trials", 0.02, False),
+    "quiet: one training step, 2 %": ("gate_trials", 0.02, True),
+    "usual: three training steps, 2 %": ("gate_default_trials", 0.02, False),
+    "usual: one training step, 2 %": ("gate_default_trials", 0.02, True),
+    "noisy: seven plain tests, 2 %": ("gate_plain_trials", 0.02, False),
+    "noisy: one plain test, 2 %": ("gate_plain_trials", 0.02, True),
+    "quiet: three training steps, 0.5 %": ("gate_trials", 0.005, False),
+    "quiet: one training step, 0.5 %": ("gate_trials", 0.005, True),
+    "usual: three training steps, 0.5 %": ("gate_default_trials", 0.005, False),
 }
 
 #: True slowdowns, as multiples of the threshold.
@@ -61,12 +61,12 @@ SHOWN = (1.0, 1.5, 2.0)
 #: Fewer than the product's, so that thousands of verdicts take minutes.
 EXCHANGES = 2_000
 
-#: Time of a survey, in launches, and share of a launch that starts of processes take: a gate of
-#: seven plain tests took 19 s for the survey, 2.4 s for the start of a launch and 3.9 s for cases.
+#: Time of a survey, in trials, and share of a trial that starts of processes take: a gate of
+#: seven plain tests took 19 s for the survey, 2.4 s for the start of a trial and 3.9 s for cases.
 SURVEY = 2.0
 START = 0.3
 
-#: Launches of a drawn gate; the fresh ones are the last.
+#: Trials of a drawn gate; the fresh ones are the last.
 DRAWN = 120
 #: Gates that a process computes at a time.
 PART = 30
@@ -77,41 +77,41 @@ PART = 30
 
 @dataclass(frozen=True)
 class Rules:
-    """How a gate plans its launches."""
+    """How a gate plans its trials."""
 
-    #: Numbers of fresh launches at which they are judged; those of the product if empty.
+    #: Numbers of fresh trials at which they are judged; those of the product if empty.
     checkpoints: Sequence[int] = ()
-    #: More launches than usual where that brings bounds below their limits.
+    #: More trials than usual where that brings bounds below their limits.
     plans: bool = True
-    #: The number of launches of the first stage; 0 if it is not fixed.
-    launches: int = 0
+    #: The number of trials of the first stage; 0 if it is not fixed.
+    trials: int = 0
     #: Eight are enough where nothing is flagged and all bounds have room below their limits.
     eight: bool = False
-    #: A case whose sides differ by more than its limit needs no more launches.
+    #: A case whose sides differ by more than its limit needs no more trials.
     skips_different: bool = True
 
 
 #: Rules that are left out, or put back (with a plus), one at a time.
 ROWS: Mapping[str, Rules] = {
     "as built (4, 12)": Rules(),
-    "+ 8 launches are enough": Rules(eight=True),
-    "no more than 10 launches": Rules(plans=False),
-    "more launches also where the sides differ": Rules(skips_different=False),
+    "+ 8 trials are enough": Rules(eight=True),
+    "no more than 10 trials": Rules(plans=False),
+    "more trials also where the sides differ": Rules(skips_different=False),
     "no first checkpoint, 12 at once": Rules((12,)),
     "no second checkpoint": Rules((4,)),
-    "8 instead of 12 fresh launches": Rules((4, 8)),
+    "8 instead of 12 fresh trials": Rules((4, 8)),
     "+ checkpoint at 8": Rules((4, 8, 12)),
 }
 #: The same for a threshold below 1 %.
 ROWS_BELOW_FULL: Mapping[str, Rules] = {
     "as built (30 to 60; 8, 24)": Rules(),
-    "10 launches": Rules(launches=LAUNCHES),
-    "30 launches": Rules(launches=budget.MIN_LAUNCHES_BELOW_FULL),
-    "60 launches": Rules(launches=budget.MAX_LAUNCHES_BELOW_FULL),
-    "more launches also where the sides differ": Rules(skips_different=False),
-    "4 and 12 fresh launches": Rules((4, 12)),
+    "10 trials": Rules(trials=TRIALS),
+    "30 trials": Rules(trials=budget.MIN_TRIALS_BELOW_FULL),
+    "60 trials": Rules(trials=budget.MAX_TRIALS_BELOW_FULL),
+    "more trials also where the sides differ": Rules(skips_different=False),
+    "4 and 12 fresh trials": Rules((4, 12)),
     "no first checkpoint, 24 at once": Rules((24,)),
-    "16 instead of 24 fresh launches": Rules((8, 16)),
+    "16 instead of 24 fresh trials": Rules((8, 16)),
     "+ checkpoint at 16": Rules((8, 16, 24)),
 }
 
@@ -122,9 +122,9 @@ def are_enough(quantities: Sequence[Quantity], limits: Thresholds) -> bool:
         [quantity for quantity in quantities if quantity.kind == ITERATION],
         [q for q in quantities if q.kind == OPERATION and q.share >= LARGE_SHARE],
     ]
-    error_of_estimates = 2 / math.sqrt(LEAST_LAUNCHES)
+    error_of_estimates = 2 / math.sqrt(LEAST_TRIALS)
     return all(
-        (budget.half_width_of(2 * len(family), LEAST_LAUNCHES) + error_of_estimates)
+        (budget.half_width_of(2 * len(family), LEAST_TRIALS) + error_of_estimates)
         * budget.spread(quantity)
         <= math.log1p(limits.of(quantity))
         for family in families
@@ -144,7 +144,7 @@ def never(*_: object) -> bool:
 
 
 class Gate:
-    """The launches of a gate, of which any number may be judged."""
+    """The trials of a gate, of which any number may be judged."""
 
     def __init__(self, quantities: Sequence[Quantity], logs: np.ndarray, limits: Thresholds):
         self.quantities = quantities
@@ -152,52 +152,52 @@ class Gate:
         self.limits = limits
         self._decisions: dict[tuple[int, int], Decision] = {}
 
-    def first(self, launches: int) -> list[Quantity]:
+    def first(self, trials: int) -> list[Quantity]:
         return [
-            replace(quantity, logs=tuple(row[:launches]))
+            replace(quantity, logs=tuple(row[:trials]))
             for quantity, row in zip(self.quantities, self.logs, strict=True)
         ]
 
-    def decision(self, launches: int, fresh: int = 0) -> Decision:
-        if (launches, fresh) not in self._decisions:
+    def decision(self, trials: int, fresh: int = 0) -> Decision:
+        if (trials, fresh) not in self._decisions:
             second = []
             if fresh:
-                flagged = self.flagged(launches)
+                flagged = self.flagged(trials)
                 second = [
                     replace(quantity, logs=tuple(row[DRAWN - fresh :]))
                     for quantity, row in zip(self.quantities, self.logs, strict=True)
                     if {quantity.case, ALL_CASES} & flagged
                 ]
-            self._decisions[launches, fresh] = decide(self.first(launches), second, self.limits, 1)
-        return self._decisions[launches, fresh]
+            self._decisions[trials, fresh] = decide(self.first(trials), second, self.limits, 1)
+        return self._decisions[trials, fresh]
 
-    def flagged(self, launches: int) -> set[str]:
-        return {finding.quantity.case for finding in self.decision(launches).findings}
+    def flagged(self, trials: int) -> set[str]:
+        return {finding.quantity.case for finding in self.decision(trials).findings}
 
-    def launches(self, rules: Rules) -> int:
-        """Return the number of launches of the first stage."""
-        if rules.launches:
-            return rules.launches
+    def trials(self, rules: Rules) -> int:
+        """Return the number of trials of the first stage."""
+        if rules.trials:
+            return rules.trials
         if (
             rules.eight
-            and not self.flagged(LEAST_LAUNCHES)
-            and are_enough(self.first(LEAST_LAUNCHES), self.limits)
+            and not self.flagged(LEAST_TRIALS)
+            and are_enough(self.first(LEAST_TRIALS), self.limits)
         ):
-            return LEAST_LAUNCHES
+            return LEAST_TRIALS
         if not rules.plans:
-            return LAUNCHES
+            return TRIALS
         budget.differs_by_more = differs_by_more if rules.skips_different else never
-        return budget.planned_launches(self.first(LAUNCHES), self.limits)
+        return budget.planned_trials(self.first(TRIALS), self.limits)
 
     def run(self, rules: Rules) -> tuple[int, int, Decision]:
-        """Return the launches of both stages, and what they decide."""
-        launches = self.launches(rules)
+        """Return the trials of both stages, and what they decide."""
+        trials = self.trials(rules)
         fresh = 0
-        if self.flagged(launches):
+        if self.flagged(trials):
             for fresh in rules.checkpoints or checkpoints(self.limits):
-                if is_settled(self.decision(launches, fresh), self.limits):
+                if is_settled(self.decision(trials, fresh), self.limits):
                     break
-        return launches, fresh, self.decision(launches, fresh)
+        return trials, fresh, self.decision(trials, fresh)
 
 
 #: Time, and whether it finds the slower case, says that it has regressed, passes, and has a false
@@ -247,12 +247,12 @@ def outcomes(task: tuple[str, float, int]) -> dict[str, list[Outcome]]:
 
 
 def _outcome(gate: Gate, rules: Rules, case: str, cases: int) -> Outcome:
-    launches, fresh, decision = gate.run(rules)
-    share_again = len(gate.flagged(launches)) / cases
+    trials, fresh, decision = gate.run(rules)
+    share_again = len(gate.flagged(trials)) / cases
     slower = [finding for finding in decision.findings if finding.is_slower]
     of_case = [f for f in slower if f.quantity.case == case and f.quantity.is_case]
     return (
-        SURVEY + launches + fresh * (START + (1 - START) * share_again),
+        SURVEY + trials + fresh * (START + (1 - START) * share_again),
         bool(of_case),
         any(finding.verdict == REGRESSED for finding in of_case),
         decision.outcome == PASSED,
@@ -262,40 +262,40 @@ def _outcome(gate: Gate, rules: Rules, case: str, cases: int) -> Outcome:
 
 # ---- Budgets -------------------------------------------------------------------------------------
 
-#: Budgets of the launches of a case that cannot be shorter, in launches.
-BUDGETS = np.arange(LEAST_LAUNCHES, 24, 0.25)
+#: Budgets of the trials of a case that cannot be shorter, in trials.
+BUDGETS = np.arange(LEAST_TRIALS, 24, 0.25)
 
 
 def can_be_confirmed(budget_s: float, fresh_s: float, *, goes_on: bool) -> bool:
-    """Whether a budget has time to confirm a slower case; a launch of the first stage takes 1 s.
+    """Whether a budget has time to confirm a slower case; a trial of the first stage takes 1 s.
 
-    ``goes_on``: the first stage goes on after 8 or 9 launches to save fresh ones.
+    ``goes_on``: the first stage goes on after 8 or 9 trials to save fresh ones.
     """
     clock = 0.0
     plan = budget.Budget(0.0, budget_s, lambda: clock)
     of_first_stage = plan.deadline_of_first_stage(cases=1)
-    launches = 0
-    while launches < LAUNCHES:
+    trials = 0
+    while trials < TRIALS:
         deadline = budget_s
-        if launches >= LEAST_LAUNCHES:
-            of_tenth = plan.deadline_for_tenth_launch(launches, 1.0) if goes_on else 0.0
+        if trials >= LEAST_TRIALS:
+            of_tenth = plan.deadline_for_tenth_trial(trials, 1.0) if goes_on else 0.0
             deadline = max(of_first_stage, of_tenth)
         if clock + 1 > deadline:
             break
         clock += 1
-        launches += 1
-    return clock + fresh_s * least_fresh(launches, Thresholds()) <= budget_s
+        trials += 1
+    return clock + fresh_s * least_fresh(trials, Thresholds()) <= budget_s
 
 
 def _print_budgets() -> None:
-    print("\n## Budgets of 8 to 24 launches in which a slower case can be confirmed\n")
-    print("| a fresh launch takes | as built | the first stage never goes on |\n|---|---|---|")
+    print("\n## Budgets of 8 to 24 trials in which a slower case can be confirmed\n")
+    print("| a fresh trial takes | as built | the first stage never goes on |\n|---|---|---|")
     for fresh_s in (1.0, 0.5):
         shares = (
             np.mean([can_be_confirmed(s, fresh_s, goes_on=goes_on) for s in BUDGETS])
             for goes_on in (True, False)
         )
-        print(f"| {fresh_s:g} of a launch | {' | '.join(map(units.percent, shares))} |")
+        print(f"| {fresh_s:g} of a trial | {' | '.join(map(units.percent, shares))} |")
 
 
 # ---- The table -----------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ LEAST = 0.05
 #: Least lower bound of a slowdown that nobody has reported, as a share.
 SURPRISING = 0.10
 
-#: Cases of a gate of the sweep, which has 10 launches: more cases in an hour.
+#: Cases of a gate of the sweep, which has 10 trials: more cases in an hour.
 TOGETHER = 482
 
 
@@ -51,7 +51,7 @@ class Report:
     threads: int = 1
     is_reported: bool = True
     # Of the only gate; without it the default, then 20 if that gate is inconclusive.
-    launches: str = ""
+    trials: str = ""
 
 
 REPORTS = {
@@ -228,7 +228,7 @@ def sweep(repository: Path) -> dict[str, Report]:
             " or ".join(f"[{case}" for case in ordered[start : start + TOGETHER]),
             threshold="10%",
             is_reported=False,
-            launches="10",
+            trials="10",
         )
         for start in range(0, len(ordered), TOGETHER)
     }
@@ -266,13 +266,13 @@ def measure(repository: Path, folder: Path, name: str, measured: Report) -> dict
     Reproduce what is slower.
     """
     report = folder / f"{name}.json"
-    for launches in (measured.launches,) if measured.launches else ("", "20"):
+    for trials in (measured.trials,) if measured.trials else ("", "20"):
         if report.exists():
             break
         began = time.monotonic()
         target = folder / f"{name}.new.json"
         options = ["--format", "json", "--output", str(target), "--storage", str(folder / name)]
-        options += ["--launches", launches] if launches else []
+        options += ["--trials", trials] if trials else []
         process = run(
             repository,
             measured,
@@ -295,7 +295,7 @@ def measure(repository: Path, folder: Path, name: str, measured: Report) -> dict
         )
         if (
             verdict["outcome"] != "inconclusive"
-            or launches
+            or trials
             or measured.threads > 1
             or not measured.is_reported
         ):

@@ -1,15 +1,15 @@
 """What a gate says about slowdowns of single iterations and processes, and about roles.
 
-Simulated gates, and recorded launches.
+Simulated gates, and recorded trials.
 
     python docs/evidence/rare_slowdowns.py iterations [GATES]  # slow single iterations
     python docs/evidence/rare_slowdowns.py processes [GATES]  # slow single processes
     python docs/evidence/rare_slowdowns.py means [GATES]  # the head's mean is slower, and varies
     python docs/evidence/rare_slowdowns.py tails [SETS]  # a test of the slowest iterations
-    python docs/evidence/rare_slowdowns.py bounds [SETS]  # wrong upper bounds of skewed launches
+    python docs/evidence/rare_slowdowns.py bounds [SETS]  # wrong upper bounds of skewed trials
     python docs/evidence/rare_slowdowns.py roles RAW.jsonl.gz  # roles as recorded
 
-A simulated launch has two builds of a case with one thread, each with as many pairs and blocks as
+A simulated trial has two builds of a case with one thread, each with as many pairs and blocks as
 the gate measures. Logarithms of times vary by 0.6 % between builds of a side and by 2 % between
 iterations. Verdicts are those of ``mnistbench judge``.
 """
@@ -31,16 +31,16 @@ from mnistbench.gate.decide.statistics.quantities import quantities, quantities_
 from mnistbench.gate.decide.statistics.raw_samples import (
     COMPLETE,
     GateHeader,
-    Launch,
     Recorded,
     SideSample,
+    Trial,
     load,
 )
 from mnistbench.gate.decide.verdict.decision import decide, is_settled
 from mnistbench.gate.decide.verdict.findings import CHECKPOINTS
 from mnistbench.gate.decide.verdict.verdict import Verdict, conclude
 from mnistbench.gate.listing import ListedCase, Listing, Listings
-from mnistbench.gate.options import LAUNCHES, JudgeOptions
+from mnistbench.gate.options import TRIALS, JudgeOptions
 from mnistbench.gate.processes.iterations import BLOCK_NS, BLOCKS, FEW_PAIRS
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.report.text import blocks
@@ -59,7 +59,7 @@ OPTIONS = JudgeOptions()
 
 DRAW = np.random.default_rng(20261124)
 
-#: Builds of a launch.
+#: Builds of a trial.
 BUILDS = 2
 #: Number of iterations -> factors of their times.
 Slow = Callable[[int], np.ndarray]
@@ -88,9 +88,9 @@ def of_side(ns: float, slow: Slow, *, waits: bool, spread: float) -> SideSample:
     )
 
 
-def launch(
+def trial(
     stage: int, ns: float, of_process: Callable[[], Slow], *, waits: bool, spread: float
-) -> Launch:
+) -> Trial:
     slow = of_process()
     builds = [
         {
@@ -99,7 +99,7 @@ def launch(
         }
         for _ in range(BUILDS)
     ]
-    return Launch(stage, {CASE: builds}, 1.0)
+    return Trial(stage, {CASE: builds}, 1.0)
 
 
 def gate(
@@ -107,14 +107,14 @@ def gate(
 ) -> tuple[Verdict, bool]:
     """Return the verdict of a simulated gate, and whether it flagged anything."""
     seed = int(DRAW.integers(2**31))
-    simulated = partial(launch, ns=ns, of_process=of_process, waits=waits, spread=spread)
-    launches = [simulated(1) for _ in range(LAUNCHES)]
-    flagged = decide(quantities(launches), [], OPTIONS, seed).findings
+    simulated = partial(trial, ns=ns, of_process=of_process, waits=waits, spread=spread)
+    trials = [simulated(1) for _ in range(TRIALS)]
+    flagged = decide(quantities(trials), [], OPTIONS, seed).findings
     for look in CHECKPOINTS if flagged else ():
-        launches += [
-            simulated(2) for _ in range(look - sum(measured.stage == 2 for measured in launches))
+        trials += [
+            simulated(2) for _ in range(look - sum(measured.stage == 2 for measured in trials))
         ]
-        if is_settled(decide(*quantities_of_stages(launches), OPTIONS, seed), OPTIONS):
+        if is_settled(decide(*quantities_of_stages(trials), OPTIONS, seed), OPTIONS):
             break
     header = GateHeader(
         started="",
@@ -125,13 +125,13 @@ def gate(
         sides=Listings(LISTING, LISTING),
         variables={BASE: {}, HEAD: {}},
     )
-    return conclude(Recorded(Path("simulated"), header, launches, COMPLETE), OPTIONS), bool(flagged)
+    return conclude(Recorded(Path("simulated"), header, trials, COMPLETE), OPTIONS), bool(flagged)
 
 
 def stated(verdict: Verdict) -> tuple[float, float, bool]:
     """Return the shares of processes and of iterations that a pass does not rule out.
 
-    And whether launches are named as far.
+    And whether trials are named as far.
     """
     lines = [line for block in blocks(Rows(verdict)) for line in block.lines]
     matches = [
@@ -191,7 +191,7 @@ def iterations(gates: int) -> None:
 
 def processes(gates: int) -> None:
     """Print the same for processes; the truth is the mean over processes."""
-    print(f"{'head':48} passed  bound below the truth  and not allowed for  launches named")
+    print(f"{'head':48} passed  bound below the truth  and not allowed for  trials named")
     for rare, factor in ((0.10, 1.2), (0.05, 2.0), (0.30, 1.2)):
 
         def of_process(rare: float = rare, factor: float = factor) -> Slow:
@@ -216,7 +216,7 @@ def processes(gates: int) -> None:
 def means(gates: int) -> None:
     """Print how often a slower mean passes.
 
-    Launches vary, so the bound of the mean is wide, and below its limit of 10 %.
+    Trials vary, so the bound of the mean is wide, and below its limit of 10 %.
     """
     print(f"{'head':40} flagged  passed  flagged and passed  inconclusive  regressed")
     for slower, spread in ((0.0, 0.0), (0.0, 0.03), (0.05, 0.03), (0.05, 0.02)):
@@ -233,7 +233,7 @@ def means(gates: int) -> None:
             share(verdict.outcome == outcome for verdict, _ in gates_and_flags)
             for outcome in ("inconclusive", "regressed")
         ]
-        how = f"mean +{slower:.0%}, SD of launches {spread or 0.006:.1%}"
+        how = f"mean +{slower:.0%}, SD of trials {spread or 0.006:.1%}"
         print(
             how.ljust(40),
             share(flagged),
@@ -249,7 +249,7 @@ def tails(sets: int) -> None:
 
     Each with p <= 5 % by itself.
 
-    The tail of a launch is the difference of both sides' shares of the slowest twentieth of all its
+    The tail of a trial is the difference of both sides' shares of the slowest twentieth of all its
     iterations in turn.
     """
     print("the head: a slower mean, a slower tail")
@@ -260,13 +260,13 @@ def tails(sets: int) -> None:
 
         significant = []
         for number in range(sets):
-            launches = [
-                launch(1, 50e6, lambda slow=slow: slow, waits=True, spread=0.0)
-                for _ in range(LAUNCHES)
+            trials = [
+                trial(1, 50e6, lambda slow=slow: slow, waits=True, spread=0.0)
+                for _ in range(TRIALS)
             ]
             [mean] = [
                 quantity.logs
-                for quantity in quantities(launches)
+                for quantity in quantities(trials)
                 if (quantity.kind, quantity.clock) == ("mean", "wall")
             ]
             rows = [
@@ -274,7 +274,7 @@ def tails(sets: int) -> None:
                     sum((build[side].times["wall"] for build in measured.cases[CASE]), ())
                     for side in (BASE, HEAD)
                 ]
-                for measured in launches
+                for measured in trials
             ]
             limits = [np.quantile(base + head, 0.95) for base, head in rows]
             tail = [
@@ -298,9 +298,7 @@ def bounds(sets: int) -> None:
 
     Widths are in standard deviations.
     """
-    print(
-        "quantities, launches, errors: an upper bound is wrong; mean distance of the largest bound"
-    )
+    print("quantities, trials, errors: an upper bound is wrong; mean distance of the largest bound")
     draws = {
         "normal": DRAW.standard_normal,
         "gamma(4)": lambda size: (DRAW.gamma(4, 1, size) - 4) / 2,
@@ -326,13 +324,13 @@ def bounds(sets: int) -> None:
 
 
 def roles(path: Path) -> None:
-    """Print the mean difference of launches of the same code, by role and by first side.
+    """Print the mean difference of trials of the same code, by role and by first side.
 
-    The roles are those that the launches had.
+    The roles are those that the trials had.
     """
-    launches = [measured for measured in load(path).launches if measured.stage == 1]
-    print(f"{len(launches)} launches")
-    for quantity in quantities(launches):
+    trials = [measured for measured in load(path).trials if measured.stage == 1]
+    print(f"{len(trials)} trials")
+    for quantity in quantities(trials):
         if quantity.is_case:
             error = statistics.stdev(quantity.logs) / math.sqrt(len(quantity.logs))
             mean = statistics.fmean(quantity.logs)

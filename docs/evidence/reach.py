@@ -45,7 +45,7 @@ from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.flow import measure
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import GateOptions, shard
-from mnistbench.gate.processes.launcher import LaunchError, Plan, stage_home
+from mnistbench.gate.processes.starting import GateError, Plan, stage_home
 from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, WALL
 from mnistbench.judging.kinds import ITERATION
@@ -60,7 +60,7 @@ COMMITS = 5
 MOST_CASES = 48
 MOST_REACHED = 12
 
-#: Smallest slowdown of a case that matters, as a share. A launch of a case then takes
+#: Smallest slowdown of a case that matters, as a share. A trial of a case then takes
 #: 0.1 to 0.2 seconds.
 THRESHOLD = 0.05
 
@@ -81,7 +81,7 @@ COLUMNS = (
     "cases",
     "reached",
     "gap",
-    "launches",
+    "trials",
     "seconds",
     "reached: measured, flagged, slower, faster",
     "not reached: measured, flagged, slower, faster",
@@ -176,7 +176,7 @@ class Finding:
 
     case: str
     quantity: str
-    verdict: str  # of the fresh launches
+    verdict: str  # of the fresh trials
     change: float  # that they show, as a share
     is_reached: bool
 
@@ -192,7 +192,7 @@ class Result:
     reasons: Mapping[str, Sequence[str]] = field(default_factory=dict)  # reached case -> reasons
     same: Sequence[str] = ()  # cases that are not reached
     gap: int = 0  # changed functions that no case runs
-    launches: int = 0  # of the first stage
+    trials: int = 0  # of the first stage
     seconds: float = 0.0  # of the gate
     tests: Mapping[str, int] = field(default_factory=dict)  # case -> quantities that were tested
     # Case -> slowdown of its median wall time that is ruled out, as a share.
@@ -264,7 +264,7 @@ def result_of_gate(project: Project, commit: str, reach: Reach, verdict: Verdict
     """Return what the gate over all cases says about those that are reached and the others."""
     decision = verdict.decision
     if not decision.cases:
-        raise LaunchError("; ".join(reason.text for reason in decision.reasons))
+        raise GateError("; ".join(reason.text for reason in decision.reasons))
     estimates = (*decision.cases, *decision.once, *decision.operations)
     tests = Counter(estimate.quantity.case for estimate in estimates)
     del tests[ALL_CASES]  # the import and the memory are of no case
@@ -286,7 +286,7 @@ def result_of_gate(project: Project, commit: str, reach: Reach, verdict: Verdict
         reasons=reach.reasons,
         same=tuple(reach.same),
         gap=len(reach.uncovered),
-        launches=decision.launches,
+        trials=decision.trials,
         seconds=round(verdict.end.elapsed_s, 1),
         tests=dict(tests),
         bounds={
@@ -375,7 +375,7 @@ def facts(result: Result) -> list[str]:
         str(len(result.reasons) + len(result.same)),
         str(len(result.reasons)),
         str(result.gap),
-        str(result.launches),
+        str(result.trials),
         f"{result.seconds:.0f}",
         counts(result, is_reached=True),
         counts(result, is_reached=False),
@@ -435,17 +435,17 @@ def totals(results: Iterable[Result]) -> Iterator[str]:
         )
 
 
-def rate(what: str, number: int, trials: int) -> str:
+def rate(what: str, number: int, draws: int) -> str:
     """Return the rate of false alarms with its exact interval."""
-    if not trials:
+    if not draws:
         return f"no {what} without changed code were measured"
-    return f"false alarms in {number} of {trials} {what}: {share(number, trials)}"
+    return f"false alarms in {number} of {draws} {what}: {share(number, draws)}"
 
 
-def share(number: int, trials: int) -> str:
+def share(number: int, draws: int) -> str:
     """Return a share with its exact 95 % interval."""
-    limits = binomtest(number, trials).proportion_ci(0.95, method="exact")
-    shares = (f"{100 * ratio:.2f} %" for ratio in (number / trials, limits.low, limits.high))
+    limits = binomtest(number, draws).proportion_ci(0.95, method="exact")
+    shares = (f"{100 * ratio:.2f} %" for ratio in (number / draws, limits.low, limits.high))
     return "{} ({} to {})".format(*shares)
 
 

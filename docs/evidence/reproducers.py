@@ -22,7 +22,7 @@ from pathlib import Path
 from gate_live import cloned, replace, restore
 
 from mnistbench.showing.progress import Progress
-from mnistbench.suite.reproducers.run import LAUNCHES, measure, sentence
+from mnistbench.suite.reproducers.run import TRIALS, measure, sentence
 from mnistbench.suite.reproducers.script import read
 
 WORKLOADS = Path("mnistbench/suite/workloads/workload.py")
@@ -189,7 +189,7 @@ def reproduce(name: str, reproducer: dict) -> dict:
             pythons = dict.fromkeys(sides, sys.executable)
             variables = {side: {} for side in sides}
             changes = measure(
-                path, origin, pythons, variables, launches=LAUNCHES, progress=progress, seed=1
+                path, origin, pythons, variables, trials=TRIALS, progress=progress, seed=1
             )
         text = sentence(changes, origin)
         result |= {

@@ -10,9 +10,9 @@ Simulated gates of 5,000 tests on 40 runners of different speed and noise.
     python docs/evidence/shards.py reached RESULTS # reached cases of shards, for real commits
 
 A shard has 125 tests with two quantities: the median and the mean of the wall time. The difference
-of a launch is normal. The SD of a median is that of its runner (0.5 to 4 %, evenly spaced
+of a trial is normal. The SD of a median is that of its runner (0.5 to 4 %, evenly spaced
 logarithms) times that of its test (log-normal, SD of the logarithm 0.5), and that of a mean is
-twice as large. On every fourth runner a fifth of the launches are three times as noisy. The speed
+twice as large. On every fourth runner a fifth of the trials are three times as noisy. The speed
 of a machine cancels in these differences, so it has no part here. Decisions are those of the
 product.
 """
@@ -36,7 +36,7 @@ from mnistbench.gate.decide.statistics.quantities import CaseTime, Quantity
 from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.decide.verdict.decision import Decision, decide, is_settled, united
 from mnistbench.gate.decide.verdict.findings import checkpoints, product
-from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.options import TRIALS, Thresholds
 from mnistbench.gate.qualification.resampling import share
 from mnistbench.gate.words import WALL
 from mnistbench.judging.kinds import ITERATION, MEAN
@@ -55,26 +55,26 @@ PART = 50
 
 
 def shard(
-    draw: np.random.Generator, runner: int, change: float = 0.0, size: int = LAUNCHES
+    draw: np.random.Generator, runner: int, change: float = 0.0, size: int = TRIALS
 ) -> list[Quantity]:
     """Return the quantities of a shard on a runner, of its first test with a change.
 
-    Each has ``size`` launches.
+    Each has ``size`` trials.
     """
     quiet = 0.005
     noisy = 0.04
     runner_spread = quiet * (noisy / quiet) ** (runner / (RUNNERS - 1))
-    launch_factors = (
+    trial_factors = (
         draw.choice([1.0, 3.0], size, p=[0.8, 0.2]) if runner % 4 == 0 else np.ones(size)
     )
     quantities = []
     for test in range(TESTS):
         test_spread = runner_spread * math.exp(draw.normal(0, 0.5)) if test else runner_spread
-        common = draw.normal(0, 1, size)  # the mean of a launch contains what its median contains
+        common = draw.normal(0, 1, size)  # the mean of a trial contains what its median contains
         for kind, factor in ((ITERATION, 1.0), (MEAN, 2.0)):
             own = draw.normal(0, 1, size)
             noise = common if kind == ITERATION else (common + math.sqrt(3) * own) / 2
-            logs = test_spread * factor * launch_factors * noise + (
+            logs = test_spread * factor * trial_factors * noise + (
                 math.log1p(change) if test == 0 else 0.0
             )
             quantities.append(CaseTime(f"{runner}: test_{test}", kind, WALL, tuple(logs), 1e6, 1e6))
@@ -92,11 +92,11 @@ def cut(
 
 
 def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 0.0) -> Decision:
-    """Return the decision of a shard about its part, with the fresh launches that it needs."""
+    """Return the decision of a shard about its part, with the fresh trials that it needs."""
     seed = int(draw.integers(2**31))
     at = checkpoints(LIMITS, shards)
-    quantities = shard(draw, runner, change, LAUNCHES + at[-1])
-    first = cut(quantities, 0, LAUNCHES)
+    quantities = shard(draw, runner, change, TRIALS + at[-1])
+    first = cut(quantities, 0, TRIALS)
     cases = {
         finding.quantity.case for finding in decide(first, [], LIMITS, seed, shards=shards).findings
     }
@@ -104,7 +104,7 @@ def judged(draw: np.random.Generator, runner: int, shards: int, change: float = 
     for checkpoint in at if cases else ():
         decision = decide(
             first,
-            cut(quantities, LAUNCHES, LAUNCHES + checkpoint, cases),
+            cut(quantities, TRIALS, TRIALS + checkpoint, cases),
             LIMITS,
             seed,
             shards=shards,
@@ -119,7 +119,7 @@ def _same(task: tuple[int, int]) -> list[tuple[float, float]]:
 
     That is the probability that they then confirm a false alarm.
 
-    The probability follows from p-values of fresh launches that are uniform, which is what the
+    The probability follows from p-values of fresh trials that are uniform, which is what the
     permutation test guarantees.
     """
     part, number = task
@@ -203,11 +203,11 @@ def power(shards: int) -> None:
                 hits_and_fresh = [
                     result for part in processes.map(_power, tasks) for result in part
                 ]
-                fresh = statistics.fmean(launches for _, launches in hits_and_fresh)
+                fresh = statistics.fmean(trials for _, trials in hits_and_fresh)
                 count = len(hits_and_fresh)
                 hits = f"{share(sum(hit for hit, _ in hits_and_fresh), count)} of {count}"
                 what = f"+{change:.0%} on a test of the noisiest runner, one of {number}"
-                print(f"{what}: found in {hits}, {fresh:.1f} fresh launches", flush=True)
+                print(f"{what}: found in {hits}, {fresh:.1f} fresh trials", flush=True)
 
 
 def bounds(gates: int) -> None:

@@ -5,8 +5,8 @@ They run at once.
 ``python docs/evidence/shared_cache.py`` runs a gate on a project of plain tests, which need no
 torch. Each test reads as many bytes as the others, again and again from a working set of 16 KiB to
 16 MiB; that of the head is 1.5 times as large (the factor is the first argument; 1 is a control in
-which both sides run the same code). The second is the number of launches (10). The table has the
-change of CPU time between the sides, with its standard error over launches or pairs of processes,
+which both sides run the same code). The second is the number of trials (10). The table has the
+change of CPU time between the sides, with its standard error over trials or pairs of processes,
 in %:
 
 - alone: each side in a process of its own, one after the other, while nothing else runs;
@@ -94,21 +94,19 @@ def shown(logs: list[float]) -> str:
 
 def main() -> None:
     factor = sys.argv[1] if len(sys.argv) > 1 else "1.5"
-    launches = int(sys.argv[2]) if len(sys.argv) > 2 else 10
+    trials = int(sys.argv[2]) if len(sys.argv) > 2 else 10
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "test_read.py")
         file.write_text(TEST, encoding="utf-8")
         sides = {BASE: "1", HEAD: factor}
-        pairs = [
-            {side: alone(file, value) for side, value in sides.items()} for _ in range(launches)
-        ]
+        pairs = [{side: alone(file, value) for side, value in sides.items()} for _ in range(trials)]
         command = [
             sys.executable,
             "-m",
             "mnistbench",
             "gate",
-            "--launches",
-            launches,
+            "--trials",
+            trials,
             "--threshold",
             "900%",
             "--storage",
@@ -126,7 +124,7 @@ def main() -> None:
     print(f"{'KiB':>6}  {'alone':>14}  {'in turn':>14}  {'at once':>14}  at once - alone")
     for position, kib in enumerate(SIZES):
         case_builds = [
-            launch.cases[f"{file.name}::test_read[{kib}]"][0] for launch in recorded.launches
+            trial.cases[f"{file.name}::test_read[{kib}]"][0] for trial in recorded.trials
         ]
         columns = [
             [math.log(pair[HEAD][position] / pair[BASE][position]) for pair in pairs],

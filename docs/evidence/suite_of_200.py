@@ -14,7 +14,7 @@ to FOLDER/gates.jsonl: duration, outcome, the slower test, the tests that were f
     python docs/evidence/suite_of_200.py --rates RAW_SAMPLES... [--without TEST]
         [--first 20] [--gates 100] [--threshold 5]
 
-draws gates from launches of the same code, 32 or more, with new roles, as ``mnistbench gate
+draws gates from trials of the same code, 32 or more, with new roles, as ``mnistbench gate
 --qualify`` does: without a change, and with 5 and 10 % added to one test, drawn for each gate.
 --without leaves a test out, such as one that was slower in a file. Prints how many regressed, and
 how many found and named the slower test, with 95 % intervals.
@@ -167,13 +167,13 @@ def drawn(
     from mnistbench.gate.qualification.resampling import Pool, is_found
     from mnistbench.judging.verdicts import REGRESSED
 
-    launches = [
-        launch for path in paths for launch in raw_samples.load(path).launches if launch.stage == 1
+    trials = [
+        trial for path in paths for trial in raw_samples.load(path).trials if trial.stage == 1
     ]
     pool = Pool(
         [
             quantity
-            for quantity in quantities.quantities(launches)
+            for quantity in quantities.quantities(trials)
             if not without or not quantity.case.endswith(without)
         ],
         seed,
@@ -188,7 +188,7 @@ def drawn(
     ]
     for _ in range(gates):
         hit = draw.choice(tests)
-        _, decision = pool.gate(limits, hit if change else None, change, launches=first)
+        _, decision = pool.gate(limits, hit if change else None, change, trials=first)
         other_cases = {
             finding.quantity.case for finding in decision.findings if finding.verdict == REGRESSED
         } - {hit.case}
@@ -288,7 +288,7 @@ def main() -> None:
             "found": regressed,
             "outcome": report.get("outcome"),
             "rules_out": report.get("no_regression_of"),
-            "launches": [report.get("launches"), report.get("fresh_launches")],
+            "trials": [report.get("trials"), report.get("fresh_trials")],
             "options": gate_options,
             "sentence": report.get("sentence"),
         }

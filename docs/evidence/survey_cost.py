@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mnistbench.gate.copies import trees
 from mnistbench.gate.options import GateOptions
-from mnistbench.gate.processes.launcher import Plan, stage_home
+from mnistbench.gate.processes.starting import Plan, stage_home
 from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import BASE, HEAD
 

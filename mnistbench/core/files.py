@@ -27,7 +27,7 @@ GZIP = b"\x1f\x8b"
 #: more would make a file of many small parts slow.
 _CHUNK = 2**14
 
-#: Most parts of a compressed file. Raw samples have one for each launch; programs that compress
+#: Most parts of a compressed file. Raw samples have one for each trial; programs that compress
 #: blocks (bgzip) make 16,000 for 1 GiB.
 _MAX_PARTS = 100_000
 

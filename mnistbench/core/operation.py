@@ -157,7 +157,7 @@ def replacement_title(members: Iterable[tuple[OpKey, float | None, float | None]
 
     Of several places, it names the places: ``fc1 forward -> classifier forward``. An operation that
     replaces none is ``nothing -> aten::copy_, optimizer``. Where both sides have the same names,
-    they do not call them in every launch: ``aten::copy_ (not in every launch), optimizer``.
+    they do not call them in every trial: ``aten::copy_ (not in every trial), optimizer``.
 
     Args:
         members: key of each operation, and its time in the base and in the head; None where a side
@@ -175,7 +175,7 @@ def replacement_title(members: Iterable[tuple[OpKey, float | None, float | None]
                 side[name] = side.get(name, 0.0) + ns
     place = "" if shows_places else place_name(*places.pop())
     if gone.keys() == new.keys():
-        names_shown = f"{' + '.join(_largest(gone))} (not in every launch)"
+        names_shown = f"{' + '.join(_largest(gone))} (not in every trial)"
     else:
         names_shown = " -> ".join(" + ".join(_largest(side)) or "nothing" for side in (gone, new))
     return ", ".join(filter(None, (names_shown, place)))

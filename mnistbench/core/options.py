@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 Kind = Callable[[str], _T]
 
-#: The largest batch size, number of epochs or number of launches.
+#: The largest batch size, number of epochs or number of trials.
 LARGEST_COUNT = 2**31
 
 #: A number with this many digits is too large for any option; int() raises for more than 4,300

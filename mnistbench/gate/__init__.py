@@ -1,6 +1,6 @@
 """The gate.
 
-Measures a base and the working tree together, launch by launch, and judges by a permutation test.
+Measures a base and the working tree together, trial by trial, and judges by a permutation test.
 
 Question: is the head slower than the base?
 Input: two trees (a revision or a folder, and the working tree) and arguments for pytest.
@@ -11,7 +11,7 @@ are folders, in this order:
 
 1. ``survey``: ``surveying.survey_sides`` finds the cases of both sides, and those that the
    differences affect (``reach``).
-2. ``measure``: ``rounds.Rounds`` runs launches within a ``budget``.
+2. ``measure``: ``rounds.Rounds`` runs trials within a ``budget``.
 3. ``decide``: ``verdict.verdict.conclude`` makes quantities of raw samples (``statistics``) and
    judges them (``verdict``).
 4. ``explain``: ``profiles.profiles_of`` finds the functions that made a case slower or faster.
@@ -21,7 +21,7 @@ All of them use ``words``, ``listing`` (what the surveys have found) and the sam
 ``tests/test_layout.py`` has the order in which they may import each other.
 
 Under them are ``copies``, whose ``trees`` copies both trees, and ``processes``, in which the code
-of a side runs. The gate starts a process by ``processes/launcher`` and speaks with it by
+of a side runs. The gate starts a process by ``processes/starting`` and speaks with it by
 ``processes/messages``. In the process, ``processes/sides/worker`` is the program: it runs the tests
 of a ``side`` in the pytest session of ``session``, where a test becomes a ``case``;
 ``survey`` there notes what the case is and what it runs (the folder ``following``), and ``steps``

@@ -1,7 +1,7 @@
 """The flow of a gate.
 
-Survey both sides, run the launches of the first stage, more of them where they reach a threshold,
-and fresh launches of the flagged cases. Then reproducers are written and causes are looked for.
+Survey both sides, run the trials of the first stage, more of them where they reach a threshold,
+and fresh trials of the flagged cases. Then reproducers are written and causes are looked for.
 
 In the order of reading: :func:`measure`, :func:`surveyed`, and of :class:`RunningGate`
 ``judged_to_the_end``, ``_compare`` and ``_measure_again``.
@@ -38,7 +38,7 @@ from mnistbench.gate.decide.statistics.raw_samples import (
 from mnistbench.gate.decide.verdict.decision import is_settled
 from mnistbench.gate.decide.verdict.findings import (
     MIN_FRESH_OF_IMPROVEMENT,
-    LaunchFinding,
+    GateFinding,
     by_size,
     checkpoints_after,
 )
@@ -53,12 +53,12 @@ from mnistbench.gate.measure.budget import (
     SurveyedTimes,
     first_efforts,
     longest_first_call_s,
-    planned_launches,
+    planned_trials,
 )
-from mnistbench.gate.measure.rounds import Rounds, Stage, launches_at_once
-from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, GateOptions, budget_text
-from mnistbench.gate.processes.launcher import LaunchError, Plan, stage_home
+from mnistbench.gate.measure.rounds import Rounds, Stage, trials_at_once
+from mnistbench.gate.options import LEAST_TRIALS, TRIALS, GateOptions, budget_text
 from mnistbench.gate.processes.messages import Efforts
+from mnistbench.gate.processes.starting import GateError, Plan, stage_home
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
@@ -67,7 +67,7 @@ from mnistbench.measuring.provider import provider_of
 from mnistbench.showing.output import check_directory
 from mnistbench.showing.progress import Progress
 
-#: Most cases for whose likely causes fresh launches leave time.
+#: Most cases for whose likely causes fresh trials leave time.
 MOST_CAUSES = 3
 
 
@@ -83,7 +83,7 @@ def measure(options: GateOptions, progress: Progress, seed: int | None = None) -
 
     Raises:
         UsageError: an option cannot be used.
-        LaunchError: a side cannot be measured.
+        GateError: a side cannot be measured.
     """
     with surveyed(options, progress, seed) as gate:
         return gate.judged_to_the_end()
@@ -91,11 +91,11 @@ def measure(options: GateOptions, progress: Progress, seed: int | None = None) -
 
 @contextmanager
 def surveyed(
-    options: GateOptions, progress: Progress, seed: int | None, min_launches: int = LEAST_LAUNCHES
+    options: GateOptions, progress: Progress, seed: int | None, min_trials: int = LEAST_TRIALS
 ) -> Iterator[RunningGate]:
     """Copy and survey both sides, and begin the file; remove the copies at the end.
 
-    Args and errors are those of :func:`measure`. A budget has to allow for ``min_launches``.
+    Args and errors are those of :func:`measure`. A budget has to allow for ``min_trials``.
     """
     here = Path.cwd().resolve()
     seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
@@ -114,7 +114,7 @@ def surveyed(
         budget.survey_s = monotonic() - survey_began
         budget.prepared_s = monotonic() - budget.began
         check_accepted_cases(options.accept, header)
-        plan = _with_efforts(options, plan, budget, header.sides, min_launches)
+        plan = _with_efforts(options, plan, budget, header.sides, min_trials)
         measured = Recorded(_new_file(options.storage, options.shard.prefix, header), header, [])
         rounds = Rounds(plan, budget, measured, log, progress, seed)
         yield RunningGate(options, rounds, code)
@@ -128,7 +128,7 @@ def _check(options: GateOptions, here: Path) -> None:
 
 
 def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: Path) -> Plan:
-    """Copy both trees; return what all launches share."""
+    """Copy both trees; return what all trials share."""
     base_folder = trees.folder_of_base(here, options.base) if options.base else here
     if options.base is None:
         base = trees.copy_working_tree(here, folder / BASE)
@@ -158,29 +158,29 @@ def _plan(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: 
 
 
 def _with_efforts(
-    options: GateOptions, plan: Plan, budget: Budget, sides: Listings, min_launches: int
+    options: GateOptions, plan: Plan, budget: Budget, sides: Listings, min_trials: int
 ) -> Plan:
-    """Choose how much a launch measures; check that launches of some case fit into the budget.
+    """Choose how much a trial measures; check that trials of some case fit into the budget.
 
     Raises:
-        LaunchError: they do not.
+        GateError: they do not.
     """
     if not sides.common:
         return plan
-    budget.at_once = launches_at_once(plan, sides)
+    budget.at_once = trials_at_once(plan, sides)
     budget.surveyed = SurveyedTimes.of(plan, sides)
     efforts = first_efforts(options)
     cases = sides.common
     least = Efforts(MIN_EFFORT, MIN_EFFORT)
     deadline = budget.deadline_of_first_stage(len(cases))
-    fitting = budget.cases_that_fit(cases, least, min_launches, deadline)
+    fitting = budget.cases_that_fit(cases, least, min_trials, deadline)
     if options.budget_s and not fitting:
         quickest_s = min(budget.round_s([case], least) for case in cases)
-        least_s = budget.prepared_s + budget.rounds(min_launches) * quickest_s
-        sufficient_s = budget.sufficient_s(cases, (), efforts, max(LAUNCHES, min_launches))
-        raise LaunchError(
-            f"no case fits into --budget {options.budget_s:g}s: the survey and {min_launches} "
-            f"launches, the fewest that can be judged, of the quickest case take about "
+        least_s = budget.prepared_s + budget.rounds(min_trials) * quickest_s
+        sufficient_s = budget.sufficient_s(cases, (), efforts, max(TRIALS, min_trials))
+        raise GateError(
+            f"no case fits into --budget {options.budget_s:g}s: the survey and {min_trials} "
+            f"trials, the fewest that can be judged, of the quickest case take about "
             f"{least_s:.0f} s; "
             f"--budget {budget_text(sufficient_s)} is expected to be enough for all cases"
         )
@@ -194,7 +194,7 @@ class RunningGate:
     _options: GateOptions
     rounds: Rounds
     _code: ComparedCode
-    _newest: Verdict | None = None  # of the launches when it was last asked for
+    _newest: Verdict | None = None  # of the trials when it was last asked for
 
     def judged_to_the_end(self) -> Verdict:
         """Measure until the gate is settled; return its verdict, with how the run ended."""
@@ -209,8 +209,8 @@ class RunningGate:
             end = measure_cases(cases) if cases else self._without_cases()
         except KeyboardInterrupt:
             end = INTERRUPTED
-        except (LaunchError, NotSavedError) as error:
-            if cases and not self.rounds.measured.launches:
+        except (GateError, NotSavedError) as error:
+            if cases and not self.rounds.measured.trials:
                 raise
             end = End(str(error), broken_off=True)
         elapsed_s = round(monotonic() - self.rounds.budget.began, 3)
@@ -229,9 +229,9 @@ class RunningGate:
         return end
 
     def _verdict(self) -> Verdict:
-        """Return the verdict of the launches so far, which are judged once."""
-        launches = self.rounds.measured.launches
-        if self._newest is None or len(self._newest.recorded.launches) < len(launches):
+        """Return the verdict of the trials so far, which are judged once."""
+        trials = self.rounds.measured.trials
+        if self._newest is None or len(self._newest.recorded.trials) < len(trials):
             self._newest = conclude(self.rounds.measured, self._options)
         return self._newest
 
@@ -249,16 +249,16 @@ class RunningGate:
     def _compare(self, cases: Sequence[str]) -> End:
         stage = Stage(
             FIRST_STAGE,
-            self._options.launches,
-            LEAST_LAUNCHES,
+            self._options.trials,
+            LEAST_TRIALS,
             cases,
             self.rounds.budget.deadline_of_first_stage(len(cases)),
             leaves_out=True,
         )
         if cut_short := self.rounds.run(stage):
             return End(cut_short)
-        if self._plans_launches and len(self.rounds.measured.launches) == LAUNCHES:
-            self._make_more_launches(stage)
+        if self._plans_trials and len(self.rounds.measured.trials) == TRIALS:
+            self._make_more_trials(stage)
         findings = self._verdict().decision.findings
         if not findings:
             return End()
@@ -277,20 +277,20 @@ class RunningGate:
         )
 
     @property
-    def _plans_launches(self) -> bool:
-        """Whether the number of launches of the first stage is not given."""
-        return "launches" not in self._options.given_fields and self._options.launches == LAUNCHES
+    def _plans_trials(self) -> bool:
+        """Whether the number of trials of the first stage is not given."""
+        return "trials" not in self._options.given_fields and self._options.trials == TRIALS
 
-    def _make_more_launches(self, stage: Stage) -> None:
-        """Make more launches if that brings bounds below their limits."""
-        needed = planned_launches(self._quantities(), self._options, self._options.shard.of)
-        self.rounds.run(replace(stage, launches=needed))
+    def _make_more_trials(self, stage: Stage) -> None:
+        """Make more trials if that brings bounds below their limits."""
+        needed = planned_trials(self._quantities(), self._options, self._options.shard.of)
+        self.rounds.run(replace(stage, trials=needed))
 
     def _quantities(self) -> Sequence[Quantity]:
-        return quantities(self.rounds.measured.launches)
+        return quantities(self.rounds.measured.trials)
 
     def _sufficient_s(self) -> float:
-        """Return a budget that is expected to be enough for all launches, in seconds.
+        """Return a budget that is expected to be enough for all trials, in seconds.
 
         0 if the gate has none.
         """
@@ -298,17 +298,17 @@ class RunningGate:
         cases = self.rounds.measured.header.sides.common
         if self._options.budget_s is None:
             return 0.0
-        launches = self._options.launches
-        can_be_judged = len(self.rounds.measured.launches) >= LEAST_LAUNCHES
-        if can_be_judged and self._plans_launches:
-            launches = planned_launches(self._quantities(), self._options, self._options.shard.of)
+        trials = self._options.trials
+        can_be_judged = len(self.rounds.measured.trials) >= LEAST_TRIALS
+        if can_be_judged and self._plans_trials:
+            trials = planned_trials(self._quantities(), self._options, self._options.shard.of)
         findings = self._verdict().decision.findings if can_be_judged else ()
         flagged = self._flagged_cases(findings, cases) if findings else ()
         efforts = first_efforts(self._options)
-        return budget.sufficient_s(cases, flagged, efforts, max(launches, LAUNCHES))
+        return budget.sufficient_s(cases, flagged, efforts, max(trials, TRIALS))
 
     def _flagged_cases(
-        self, findings: Sequence[LaunchFinding], cases: Sequence[str]
+        self, findings: Sequence[GateFinding], cases: Sequence[str]
     ) -> Sequence[str]:
         """Return the cases to measure again, those of the surest findings first.
 
@@ -325,17 +325,17 @@ class RunningGate:
         measured = {*cases}
         return [case for case in flagged if case in measured] or cases[:FEW_CASES]
 
-    def _measure_again(self, findings: Sequence[LaunchFinding], cases: Sequence[str]) -> End:
+    def _measure_again(self, findings: Sequence[GateFinding], cases: Sequence[str]) -> End:
         """Measure flagged cases again, until a checkpoint decides or the budget is used up.
 
         The budget has to allow for a checkpoint of at least one case, and for the profile of its
-        functions. If no case is slower, the gate is settled whatever fresh launches show.
+        functions. If no case is slower, the gate is settled whatever fresh trials show.
         """
         budget = self.rounds.budget
         shards = self._options.shard.of
-        first_launches = self.rounds.measured.number_of_launches(FIRST_STAGE)
+        first_trials = self.rounds.measured.number_of_trials(FIRST_STAGE)
         slower = [finding for finding in findings if finding.screened.change > 0]
-        checkpoints_left = checkpoints_after(first_launches, self._options, shards)
+        checkpoints_left = checkpoints_after(first_trials, self._options, shards)
         least_of_faster = next(
             checkpoint for checkpoint in checkpoints_left if checkpoint >= MIN_FRESH_OF_IMPROVEMENT
         )
@@ -347,7 +347,7 @@ class RunningGate:
         if not fitting:
             needed_s = self._fresh_s(flagged[:1], least)
             too_little = (
-                f"the budget leaves {budget.left_s:.0f} s, and {least} fresh launches take "
+                f"the budget leaves {budget.left_s:.0f} s, and {least} fresh trials take "
                 f"about {needed_s:.0f} s; increase --budget"
             )
             self.rounds.progress.say(too_little)
@@ -355,7 +355,7 @@ class RunningGate:
         of_all = f" of {len(flagged)}" if len(fitting) < len(flagged) else ""
         self.rounds.progress.say(
             f"measuring {len(fitting)}{of_all} {'case' if len(flagged) == 1 else 'cases'} again, "
-            "in fresh launches"
+            "in fresh trials"
         )
         end = End()
         deadline = budget.deadline - self._profile_s(fitting)
@@ -363,34 +363,34 @@ class RunningGate:
         for checkpoint in checkpoints_left:
             if checkpoint < least:
                 continue
-            end = End(self.rounds.run(replace(stage, launches=checkpoint)))
-            fresh = self.rounds.measured.number_of_launches(FRESH_STAGE)
+            end = End(self.rounds.run(replace(stage, trials=checkpoint)))
+            fresh = self.rounds.measured.number_of_trials(FRESH_STAGE)
             is_last = fresh < checkpoint or checkpoint == checkpoints_left[-1]
             if is_last or is_settled(self._verdict().decision, self._options):
                 break
-            self.rounds.progress.say(f"{checkpoint} fresh launches are not enough to decide")
+            self.rounds.progress.say(f"{checkpoint} fresh trials are not enough to decide")
         return end if slower else End()
 
-    def _affordable(self, flagged: Sequence[str], launches: int) -> Sequence[str]:
-        """Return the first flagged cases that fit with so many fresh launches and their profile.
+    def _affordable(self, flagged: Sequence[str], trials: int) -> Sequence[str]:
+        """Return the first flagged cases that fit with so many fresh trials and their profile.
 
         A single case is kept without the profile, if there is no time for it.
         """
 
         def needed_s(number: int) -> float:
             first_flagged = flagged[:number]
-            return self._fresh_s(first_flagged, launches) + self._profile_s(first_flagged)
+            return self._fresh_s(first_flagged, trials) + self._profile_s(first_flagged)
 
         left_s = self.rounds.budget.left_s
         fitting = bisect_right(range(1, len(flagged) + 1), left_s, key=needed_s)
-        if not fitting and self._fresh_s(flagged[:1], launches) <= left_s:
+        if not fitting and self._fresh_s(flagged[:1], trials) <= left_s:
             return flagged[:1]
         return flagged[:fitting]
 
-    def _fresh_s(self, flagged: Sequence[str], launches: int) -> float:
-        """Return the expected seconds of fresh launches with these cases."""
+    def _fresh_s(self, flagged: Sequence[str], trials: int) -> float:
+        """Return the expected seconds of fresh trials with these cases."""
         budget = self.rounds.budget
-        return self.rounds.expected_round_s(flagged) * budget.rounds(launches)
+        return self.rounds.expected_round_s(flagged) * budget.rounds(trials)
 
     def _profile_s(self, flagged: Sequence[str]) -> float:
         """Return the seconds that are kept for the likely causes of the surest findings."""

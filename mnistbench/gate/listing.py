@@ -19,7 +19,7 @@ from mnistbench.core import units
 from mnistbench.core.machine import LEAST_TOUCHED_BYTES, MOST_TOUCHED_BYTES
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 
-#: Bytes of heap that a launch touches for each byte by which a process grew in the survey. Later
+#: Bytes of heap that a trial touches for each byte by which a process grew in the survey. Later
 #: iterations need more heap, because free memory is split into pieces that are too small.
 TOUCHED_PER_GROWTH = 4
 
@@ -320,7 +320,7 @@ class Listings:
 
     @property
     def touched_bytes(self) -> int:
-        """Bytes of heap that each process of a launch touches before it measures."""
+        """Bytes of heap that each process of a trial touches before it measures."""
         needed = TOUCHED_PER_GROWTH * max(self.base.growth_bytes, self.head.growth_bytes)
         return min(MOST_TOUCHED_BYTES, max(LEAST_TOUCHED_BYTES, needed))
 

@@ -28,23 +28,23 @@ from mnistbench.judging.acceptance import Waivers
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, MEAN, MEMORY
 
-#: Launches of the first stage (docs/evidence/gate_power.py).
-LAUNCHES = 10
+#: Trials of the first stage (docs/evidence/gate_power.py).
+TRIALS = 10
 
-#: Fewest launches of the first stage that can be judged: their smallest p-value is 1 / 2^8.
-LEAST_LAUNCHES = 8
+#: Fewest trials of the first stage that can be judged: their smallest p-value is 1 / 2^8.
+LEAST_TRIALS = 8
 
-#: Most shards: with more, no number of fresh launches could confirm a slowdown after
-#: LEAST_LAUNCHES.
+#: Most shards: with more, no number of fresh trials could confirm a slowdown after
+#: LEAST_TRIALS.
 MOST_SHARDS = 256
 
 #: Smallest threshold of cases, as a share: three times the largest difference that remains between
-#: launches of the same code whose sides have the roles that they were given
+#: trials of the same code whose sides have the roles that they were given
 #: (docs/gate-statistics.md).
 LEAST_THRESHOLD = 0.001
 
-#: Smallest threshold of cases, as a share, for which launches become longer; gates with a smaller
-#: one make more launches.
+#: Smallest threshold of cases, as a share, for which trials become longer; gates with a smaller
+#: one make more trials.
 FULL_CASE = 0.01
 
 #: Threshold of means, as a multiple of the threshold of medians. On a busy machine means spread up
@@ -175,12 +175,12 @@ class JudgeOptions(Thresholds, Waivers):
 class RunOptions(JudgeOptions):
     """The options of commands that run gates."""
 
-    launches: int = option(
-        "--launches",
-        whole(LEAST_LAUNCHES),
-        str(LAUNCHES),
+    trials: int = option(
+        "--trials",
+        whole(LEAST_TRIALS),
+        str(TRIALS),
         (
-            "launches of the first stage (default: chosen by the gate, 10 to 20, or 30 to 60 with "
+            "trials of the first stage (default: chosen by the gate, 10 to 20, or 30 to 60 with "
             "a threshold below 1%)"
         ),
         "N",

@@ -4,5 +4,5 @@
 quantity, ``acceptance`` the intended slowdowns, ``grouping`` which operations are judged by
 themselves, ``ratios`` the logarithms of ratios, ``distributions`` those of statistics, ``exact``
 the differences that are counted and not timed. Two rules use them: that of runs in ``compare``, and
-that of launches in ``gate.decide``.
+that of trials in ``gate.decide``.
 """

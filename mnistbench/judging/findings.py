@@ -1,6 +1,6 @@
 """Whether a user accepts what a rule says of a quantity, by whichever rule it was made.
 
-The rule of launches (``gate.decide.verdict.findings``) and those of saved runs (``compare.judge``)
+The rule of trials (``gate.decide.verdict.findings``) and those of saved runs (``compare.judge``)
 have findings of their own, because they rest on other data: differences of two sides that were
 measured together, or times of saved runs.
 """

@@ -21,8 +21,8 @@ IMPROVED = "improved"
 WITHIN = "within"
 #: Verdict: above the default threshold, but within the spread of the runs.
 SUSPECT = "suspect"
-#: Verdict: the first stage of a gate flagged it, and fresh launches did not confirm it. Kind of a
-#: reason: it looks slower, and there were too few launches to confirm that.
+#: Verdict: the first stage of a gate flagged it, and fresh trials did not confirm it. Kind of a
+#: reason: it looks slower, and there were too few trials to confirm that.
 UNCONFIRMED = "unconfirmed"
 #: Verdict: an operation got slower by more than the time of its case shows.
 CONTRADICTED = "contradicted"
@@ -46,7 +46,7 @@ GRAVITY = (
 MISSING = "missing"
 #: Kind of a reason: the samples vary too much.
 NOISE = "noise"
-#: Kind of a reason: the budget allowed for too few launches.
+#: Kind of a reason: the budget allowed for too few trials.
 BUDGET = "budget"
 #: Kind of a reason: an operation and the time of its case disagree.
 CONTRADICTION = "contradiction"

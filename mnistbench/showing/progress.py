@@ -10,7 +10,7 @@
             measure(case)
             progress.advance()
 
-A command that knows the remaining time better gives it: ``step("launch 3 of 10", left_s=90)``.
+A command that knows the remaining time better gives it: ``step("trial 3 of 10", left_s=90)``.
 ``Progress(None)`` shows nothing.
 """
 

@@ -69,7 +69,7 @@ def test_a_scope_is_a_phase_and_a_module():
             "fc1 forward -> fc2 forward",
         ),
         ([(("", "forward", "fc1"), None, 2)], "nothing -> fc1 forward"),
-        ([(("a", "forward", ""), 1, 2)], "a (not in every launch), forward"),
+        ([(("a", "forward", ""), 1, 2)], "a (not in every trial), forward"),
     ],
 )
 def test_a_replacement_is_named_by_its_largest_operations(members, title):

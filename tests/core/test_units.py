@@ -193,8 +193,8 @@ def test_a_tick_has_the_decimals_of_its_step(value, step, text):
             for number, text in ((0, "0 cases"), (1, "1 case"), (1234, "1,234 cases"))
         ),
         *(
-            (units.counted(number, "launch", "launches"), text)
-            for number, text in ((1, "1 launch"), (2, "2 launches"))
+            (units.counted(number, "trial", "trials"), text)
+            for number, text in ((1, "1 trial"), (2, "2 trials"))
         ),
         (units.flops(1.15e9), "1.15 GFLOP"),
         (units.bytes_per_s(20.1e9), "20.1 GB/s"),

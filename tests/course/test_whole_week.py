@@ -14,7 +14,7 @@ from mnistbench.course.lab.lab_file import SUBMISSION, Findings
 
 pytestmark = pytest.mark.thorough
 
-#: Seconds for the turns of a launch: enough for the fewest pairs.
+#: Seconds for the turns of a trial: enough for the fewest pairs.
 SHORT = "0.05"
 
 
@@ -25,7 +25,7 @@ def run(*words):
 def test_from_predictions_to_the_rerun_of_the_teacher(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("mnistbench.course.lab.measures.Measures.block_s", 0.05)
     monkeypatch.setattr("mnistbench.course.lab.measures.Measures.epoch_s", 0.1)
-    monkeypatch.setattr(check_command, "LAUNCH_S", float(SHORT))
+    monkeypatch.setattr(check_command, "TRIAL_S", float(SHORT))
     lab = tmp_path / "report"
     answers = tmp_path / "answers.toml"
     step = tmp_path / "step.py"
@@ -47,7 +47,7 @@ def test_from_predictions_to_the_rerun_of_the_teacher(tmp_path, monkeypatch, cap
 
     # The step is scored, and the lab is checked on the same machine.
     step.write_text(REFERENCE_STEP, encoding="utf-8")
-    assert run("lab", "score", step, "-o", lab, "--launches", "4", "--seconds", SHORT) == 0
+    assert run("lab", "score", step, "-o", lab, "--trials", "4", "--seconds", SHORT) == 0
     code = run("lab", "check", lab, "--submission", handed_in / SUBMISSION)
     flaws = problems(pack(lab))
     kinds = [flaw.kind for flaw in flaws]
@@ -65,7 +65,7 @@ def test_from_predictions_to_the_rerun_of_the_teacher(tmp_path, monkeypatch, cap
     assert int(row["judged"]) >= (1 if DISTURBED in kinds else 9)
     assert row["inside"] == row["judged"]
     again = tmp_path / "again.json"
-    options = ("--student", "s001", "--yes", "--launches", "4", "--seconds", SHORT, "-o", again)
+    options = ("--student", "s001", "--yes", "--trials", "4", "--seconds", SHORT, "-o", again)
     code = run("class", "rerun", handed_in, *options)
     [row] = json.loads(again.read_text(encoding="utf-8"))["students"]
     assert row["problem"] is None

@@ -31,7 +31,7 @@ def alone(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def scenes():
-    """Each verdict once, its sixteen launches by all their exchanges.
+    """Each verdict once, its sixteen trials by all their exchanges.
 
     Golden files depend on numpy's uniform random numbers.
     """

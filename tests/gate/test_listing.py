@@ -1,7 +1,7 @@
 """What follows from two surveys.
 
 Ids of tests that another process does not find again, or that belong to other parameters there; the
-heap that a launch touches.
+heap that a trial touches.
 """
 
 import pytest
@@ -81,6 +81,6 @@ def test_ids_without_a_counterpart_are_of_tests_that_both_sides_have(base, head,
     ("base", "head", "touched"),
     [(0, 0, 64), (16, 15, 64), (16, 17, 68), (50, 16, 200), (10_000, 0, 512)],
 )
-def test_a_launch_touches_four_times_what_the_cases_took_in_the_survey(base, head, touched):
+def test_a_trial_touches_four_times_what_the_cases_took_in_the_survey(base, head, touched):
     sides = Listings(Listing({}, growth_bytes=base * 2**20), Listing({}, growth_bytes=head * 2**20))
     assert sides.touched_bytes == touched * 2**20

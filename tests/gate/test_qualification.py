@@ -1,4 +1,4 @@
-"""What gates find on a machine, resampled from launches that are made up.
+"""What gates find on a machine, resampled from trials that are made up.
 
 The report, and who finds it again.
 """
@@ -21,14 +21,14 @@ from mnistbench.gate.commands.gate import Settings
 from mnistbench.gate.decide.statistics import quantities, raw_samples
 from mnistbench.gate.decide.statistics.raw_samples import INTERRUPTED, End
 from mnistbench.gate.decide.verdict.findings import checkpoints
-from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.options import TRIALS, Thresholds
 from mnistbench.gate.qualification import resampling
 from mnistbench.gate.qualification.report import report
 from mnistbench.gate.qualification.resampling import (
     AMOUNTS,
     Pool,
     is_found,
-    least_launches,
+    least_trials,
     resample,
     share,
 )
@@ -39,7 +39,7 @@ from mnistbench.showing.report import Block, Report
 
 SLOW = "bench/test_step.py::test_step[lenet5-b16-cpu]"
 LIMITS = Thresholds()
-LEAST = least_launches(LIMITS)
+LEAST = least_trials(LIMITS)
 
 #: Gates of a qualification that has no time for more, with each slowdown of one of two cases.
 FEW = 6
@@ -77,11 +77,11 @@ def outcomes(gates):
 # ---- Gates ---------------------------------------------------------------------------------------
 
 
-def test_a_gate_with_the_roles_as_recorded_takes_consecutive_launches():
+def test_a_gate_with_the_roles_as_recorded_takes_consecutive_trials():
     numbers = tuple(number / 1_000 for number in range(40))
     _, decision = Pool([quantity(numbers)]).gate(Thresholds(case=1.0), start=3)
-    assert decision.launches == LAUNCHES
-    assert decision.cases[0].change == pytest.approx(math.expm1(np.mean(numbers[3 : 3 + LAUNCHES])))
+    assert decision.trials == TRIALS
+    assert decision.cases[0].change == pytest.approx(math.expm1(np.mean(numbers[3 : 3 + TRIALS])))
 
 
 def test_an_error_of_the_roles_shows_only_with_the_roles_as_recorded():
@@ -92,7 +92,7 @@ def test_an_error_of_the_roles_shows_only_with_the_roles_as_recorded():
     assert REGRESSED not in outcomes(biased.gate(LIMITS) for _ in range(30))
 
 
-def test_drawn_gates_begin_at_any_launch_and_go_on_at_the_first_one():
+def test_drawn_gates_begin_at_any_trial_and_go_on_at_the_first_one():
     differences = [0.0] * 40
     # Of windows that do not go round, few have one of these, and none has both.
     differences[0] = differences[39] = 1.0
@@ -100,7 +100,7 @@ def test_drawn_gates_begin_at_any_launch_and_go_on_at_the_first_one():
         Pool([quantity(tuple(differences))], seed).gate(Thresholds(case=10.0))[1]
         for seed in range(200)
     ]
-    changed = {round(math.log1p(gate.cases[0].change) * LAUNCHES) for gate in gates}
+    changed = {round(math.log1p(gate.cases[0].change) * TRIALS) for gate in gates}
     assert changed == {-2, -1, 0, 1, 2}
 
 
@@ -137,24 +137,24 @@ def test_a_cost_that_occurs_once_is_longer_by_its_part_of_what_is_compared():
 
 
 @pytest.mark.parametrize(("spread", "count"), [(0.002, 20), (0.2, 0)])
-def test_a_slowdown_is_found_if_the_launches_are_quiet(spread, count):
+def test_a_slowdown_is_found_if_the_trials_are_quiet(spread, count):
     drawn = pool(spread)
     hit = drawn.quantities[0]
     assert sum(is_found(drawn.gate(LIMITS, hit, 0.05)[1], hit) for _ in range(20)) == count
 
 
-@pytest.mark.parametrize(("launches", "fresh"), [(8, 8), (9, 8), (10, 4), (20, 4)])
-def test_fresh_launches_are_first_judged_when_they_can_confirm(launches, fresh):
+@pytest.mark.parametrize(("trials", "fresh"), [(8, 8), (9, 8), (10, 4), (20, 4)])
+def test_fresh_trials_are_first_judged_when_they_can_confirm(trials, fresh):
     drawn = pool()
-    _, decision = drawn.gate(LIMITS, drawn.quantities[0], 0.1, launches=launches)
+    _, decision = drawn.gate(LIMITS, drawn.quantities[0], 0.1, trials=trials)
     assert (decision.outcome, decision.fresh) == (REGRESSED, fresh)
 
 
-def test_a_gate_with_a_small_threshold_has_more_launches():
+def test_a_gate_with_a_small_threshold_has_more_trials():
     small = Thresholds(case=0.005)
-    assert least_launches(small) > least_launches(LIMITS)
-    launches = pool()
-    _, decision = launches.gate(small, launches.quantities[0], 0.1)
+    assert least_trials(small) > least_trials(LIMITS)
+    trials = pool()
+    _, decision = trials.gate(small, trials.quantities[0], 0.1)
     assert decision.fresh == checkpoints(small)[0] > checkpoints(LIMITS)[0]
 
 
@@ -172,8 +172,8 @@ def test_a_share_has_its_exact_interval():
 # ---- Qualifications ------------------------------------------------------------------------------
 
 
-def launches(**cases):
-    """Launches of the same code."""
+def trials(**cases):
+    """Trials of the same code."""
     measured = cases or {CASE: Measured(operations={}), SLOW: Measured(operations={})}
     return series(measured, count=LEAST + 2)
 
@@ -192,11 +192,11 @@ def qualified(measured, limits=LIMITS, may_go_on=never, **header):
 
 @pytest.fixture(scope="module")
 def quiet():
-    return qualified(launches())
+    return qualified(trials())
 
 
 def noisy(spread):
-    return launches(**{CASE: Measured(operations={}, spread=spread), SLOW: Measured(operations={})})
+    return trials(**{CASE: Measured(operations={}, spread=spread), SLOW: Measured(operations={})})
 
 
 def test_a_quiet_machine_is_qualified(quiet):
@@ -236,7 +236,7 @@ def test_false_alarms_are_counted_with_drawn_roles_and_with_those_recorded(monke
         return flagged, dataclasses.replace(decision, findings=findings)
 
     monkeypatch.setattr(Pool, "gate", alarming)
-    slower = launches(**{CASE: Measured(operations={}, factor=1.05), SLOW: Measured(operations={})})
+    slower = trials(**{CASE: Measured(operations={}, factor=1.05), SLOW: Measured(operations={})})
     qualification_run = qualified(slower)
     data = qualification_run.found
     assert (data["gates"], data["regressed"], data["windows"], data["windows_regressed"]) == (
@@ -253,13 +253,13 @@ def test_false_alarms_are_counted_with_drawn_roles_and_with_those_recorded(monke
 
 def test_with_time_there_are_ten_times_as_many(monkeypatch):
     monkeypatch.setattr(resampling, "GATES", 30)
-    data = qualified(launches(), may_go_on=always).found
+    data = qualified(trials(), may_go_on=always).found
     assert data["gates"] == 60
     assert [case["gates"] for case in data["cases"]] == [15, 15]
 
 
 def test_the_thresholds_are_the_users():
-    assert qualified(launches(), Thresholds(case=0.5)).found["found"] == [0] * 4
+    assert qualified(trials(), Thresholds(case=0.5)).found["found"] == [0] * 4
 
 
 def test_a_noisy_machine_is_not_qualified_and_the_report_names_the_noisiest_case():
@@ -271,7 +271,7 @@ def test_a_noisy_machine_is_not_qualified_and_the_report_names_the_noisiest_case
     why = f"it cannot rule out +10.0 %, and it finds +10.0 % in {LABEL} in 0 of 3 gates"
     assert f"this runner is not qualified, because {why}: " in text
     assert f"the noisiest case is {LABEL}: " in text
-    assert re.search(r"about \d{2,} --launches would rule out 2\.0 %", text)
+    assert re.search(r"about \d{2,} --trials would rule out 2\.0 %", text)
     table = text.partition("cases, the noisiest first")[2].partition("\n\n")[0]
     assert LABEL in table
     assert "lenet5" not in table  # --top 1
@@ -294,7 +294,7 @@ def test_other_programs_are_named_if_they_had_the_core():
                 for case, builds in measured.cases.items()
             },
         )
-        for measured in launches()
+        for measured in trials()
     ]
     assert (
         "other programs had the core for 6.0 % of the time" in qualified(busy).found["improvements"]
@@ -309,17 +309,17 @@ def test_the_time_in_which_others_had_the_core_is_read_from_the_samples(tmp_path
         for stored in build.values():
             stored["queued_ns"] = [ns // 4 for ns in stored["wall_ns"]]
     gate_builders.write_lines(path, gate_builders.header().line(), line)
-    [read] = raw_samples.load(path).launches
+    [read] = raw_samples.load(path).trials
     assert [side.queued for build in read.cases[CASE] for side in build.values()] == pytest.approx(
         [0.25] * 4
     )
 
 
 def test_cases_without_times_cannot_be_judged():
-    empty = qualified(launches(**{CASE: Measured(ns=0, operations={})}))
+    empty = qualified(trials(**{CASE: Measured(ns=0, operations={})}))
     outcome, shown = report(empty, 10)
     assert (empty.found, outcome) == ({}, INCONCLUSIVE)
-    assert shown.heading == "this runner is not qualified: no case has usable times in every launch"
+    assert shown.heading == "this runner is not qualified: no case has usable times in every trial"
 
 
 def test_a_case_that_cannot_be_measured_is_named_and_says_nothing_of_the_machine():
@@ -329,7 +329,7 @@ def test_a_case_that_cannot_be_measured_is_named_and_says_nothing_of_the_machine
     assert "Not measured:\nt.py::t: its function only creates a coroutine\n" in render(
         report(Qualification(measured), 10)[1], "terminal"
     )
-    first, *rest = launches(**{CASE: Measured(operations={}), SLOW: Measured(operations={})})
+    first, *rest = trials(**{CASE: Measured(operations={}), SLOW: Measured(operations={})})
     lacking = dataclasses.replace(
         first, cases={CASE: first.cases[CASE]}, unmeasurable={SLOW: "its id differs"}
     )
@@ -338,9 +338,9 @@ def test_a_case_that_cannot_be_measured_is_named_and_says_nothing_of_the_machine
 
 def test_a_case_without_times_is_a_reason():
     qualification_run = qualified(
-        launches(**{CASE: Measured(ns=0, operations={}), SLOW: Measured(operations={})})
+        trials(**{CASE: Measured(ns=0, operations={}), SLOW: Measured(operations={})})
     )
-    assert qualification_run.found["reasons"] == [f"{LABEL} has no usable time in every launch"]
+    assert qualification_run.found["reasons"] == [f"{LABEL} has no usable time in every trial"]
     assert [case["case"] for case in qualification_run.found["cases"]] == [
         "step lenet5-b16-cpu on digits"
     ]
@@ -356,7 +356,7 @@ def test_an_interrupted_qualification_gives_its_reason():
 def test_the_report_has_a_row_for_each_case(quiet, form):
     text = render(report(quiet, 10)[1], form)
     assert "5d6e7f8 with changes on both sides, EPYC, 2 cores" in text
-    assert "measured: 2 cases, 24 launches, 600 s from start to finish" in text
+    assert "measured: 2 cases, 24 trials, 600 s from start to finish" in text
     for name in (LABEL, "step lenet5-b16-cpu on digits"):
         assert re.search(
             (rf"{re.escape(name)} .* {FEW // 2} of {FEW // 2}"),
@@ -423,11 +423,11 @@ def test_both_sides_are_the_working_tree(changes):
         Settings(qualify=True, **changes)
 
 
-def test_fewer_launches_than_a_gate_may_take_are_refused():
+def test_fewer_trials_than_a_gate_may_take_are_refused():
     with pytest.raises(
-        UsageError, match=r"^--launches: 21 are too few for --qualify; give at least 22$"
+        UsageError, match=r"^--trials: 21 are too few for --qualify; give at least 22$"
     ):
-        Settings(qualify=True, launches=21, given_fields=frozenset({"launches"}))
+        Settings(qualify=True, trials=21, given_fields=frozenset({"trials"}))
 
 
 # ---- A real one ----------------------------------------------------------------------------------
@@ -447,13 +447,13 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     (tmp_path / "test_plain.py").write_text(PLAIN, encoding="utf-8")
     done = forks.run(
-        "mnistbench", "gate", "--qualify", "--launches", "22", "--", "test_plain.py", cwd=tmp_path
+        "mnistbench", "gate", "--qualify", "--trials", "22", "--", "test_plain.py", cwd=tmp_path
     )
     assert "Traceback" not in done.stdout + done.stderr
     last = done.stdout.splitlines()[-1]
     [path] = (tmp_path / ".benchmarks/gate").glob(f"*{raw_samples.ENDING}")
     measurement = raw_samples.load(path)
-    assert (len(measurement.launches), measurement.header.sides.frameworks) == (22, {})
+    assert (len(measurement.trials), measurement.header.sides.frameworks) == (22, {})
     # How noisy this machine is decides whether it is qualified; that must be the reason.
     is_qualified = done.returncode == EXIT_PASSED
     assert is_qualified or done.returncode == EXIT_INCONCLUSIVE, done.stdout
@@ -466,7 +466,7 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
         "gate",
         "--head-env",
         "A=1",
-        "--launches",
+        "--trials",
         "8",
         "--inconclusive",
         "ok",

@@ -32,7 +32,7 @@ MODEL = CONFTEST.replace("import torch\n", "import torch\nfrom width import WIDT
     "nn.Sequential(nn.Linear(8, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 2))",
 )
 
-#: A test without torch, whose launches take a fraction of a second.
+#: A test without torch, whose trials take a fraction of a second.
 PLAIN = """
 import os
 import time
@@ -46,8 +46,8 @@ def test_work(benchmark):
     benchmark(lambda: sum(range(WIDTH)))
 """
 
-#: Launches after which a gate is killed.
-FEWEST_LAUNCHES = 10
+#: Trials after which a gate is killed.
+FEWEST_TRIALS = 10
 
 #: Longest wait for a process that was started or killed, in seconds.
 PATIENCE_S = 60.0
@@ -92,7 +92,7 @@ def only_file(repository):
 
 def test_the_same_code_passes(repository):
     write_plain_test(repository, PLAIN)
-    done = gate(repository, "--all-cases", "--launches=8", *GENEROUS)
+    done = gate(repository, "--all-cases", "--trials=8", *GENEROUS)
     assert done.returncode == EXIT_PASSED, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("passed: no regression ")
     again = forks.run("mnistbench", "judge", only_file(repository), cwd=repository.path)
@@ -129,12 +129,12 @@ def test_the_same_code_passes_beside_plug_ins_that_act_on_each_run(repository, m
         "asyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\ntimeout = 0.1\n",
     )
     write_plain_test(repository, DRAWN)
-    done = gate(repository, "--all-cases", "--launches=8", *GENEROUS)
+    done = gate(repository, "--all-cases", "--trials=8", *GENEROUS)
     assert done.returncode == EXIT_PASSED, done.stdout + done.stderr
-    launches = raw_samples.load(only_file(repository)).launches
-    assert [len(launch.cases) for launch in launches] == [3] * 8
-    for launch in launches:
-        for [build] in launch.cases.values():
+    trials = raw_samples.load(only_file(repository)).trials
+    assert [len(trial.cases) for trial in trials] == [3] * 8
+    for trial in trials:
+        for [build] in trial.cases.values():
             assert build[BASE].outcome == build[HEAD].outcome
 
 
@@ -146,7 +146,7 @@ FOUR = "\n\n".join(
 
 def test_two_shards_at_the_same_time_share_their_storage_and_are_judged_as_one_gate(repository):
     write_plain_test(repository, FOUR)
-    common = ("--base=HEAD", "--all-cases", "--launches=8", *GENEROUS)
+    common = ("--base=HEAD", "--all-cases", "--trials=8", *GENEROUS)
     running = [
         forks.Fork(
             "mnistbench",
@@ -171,7 +171,7 @@ def test_two_shards_at_the_same_time_share_their_storage_and_are_judged_as_one_g
     tests = {f"test_bench.py::test_sum_{number}" for number in range(4)}
     for recorded in shards:
         assert {*recorded.header.shard.tests} == tests
-        assert all({*launch.cases} == {*recorded.header.labels} for launch in recorded.launches)
+        assert all({*trial.cases} == {*recorded.header.labels} for trial in recorded.trials)
     measured = [{*recorded.header.labels} for recorded in shards]
     assert (set.union(*measured), set.intersection(*measured)) == (tests, set())
     assert {len(cases) for cases in measured} == {2}
@@ -195,7 +195,7 @@ def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named
     repository.write("sizes.py", functions.format(2, 3))
     commit(repository)
     repository.write("sizes.py", functions.format("1 + 1", "1 + 2"))
-    done = gate(repository, "--launches=8", *GENEROUS)
+    done = gate(repository, "--trials=8", *GENEROUS)
     assert done.returncode == EXIT_PASSED, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert "test_bench.py::test_large: runs sizes.py:large (changed)" in lines
@@ -211,7 +211,7 @@ def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named
     )
     assert required.returncode == EXIT_INCONCLUSIVE
     commit(repository)
-    nothing = gate(repository, "--launches=8")
+    nothing = gate(repository, "--trials=8")
     assert nothing.returncode == EXIT_PASSED
     assert nothing.stdout.splitlines()[-1].startswith(
         "passed: nothing was measured; all 2 cases run the same code on both sides; "
@@ -220,8 +220,8 @@ def test_cases_that_run_changed_code_are_measured_and_what_no_case_runs_is_named
 
 def test_a_slower_operation_is_a_regression_with_a_script_that_runs(repository):
     repository.write("width.py", "WIDTH = 16_384\n")
-    # After ten launches four fresh ones suffice, because nothing is near the limits.
-    done = gate(repository, "--launches=10", *GENEROUS)
+    # After ten trials four fresh ones suffice, because nothing is near the limits.
+    done = gate(repository, "--trials=10", *GENEROUS)
     assert done.returncode == EXIT_REGRESSED, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("regressed: ")
     assert re.search(r"^regressed: .*aten::addmm, forward", done.stdout, re.MULTILINE)
@@ -250,7 +250,7 @@ def wait_until(condition):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(repository, tmp_path):
     write_plain_test(repository, PLAIN.replace('"pids"', repr(str(tmp_path / "pids"))))
-    command = [sys.executable, "-m", "mnistbench", "gate", "--base=HEAD", "--launches=100"]
+    command = [sys.executable, "-m", "mnistbench", "gate", "--base=HEAD", "--trials=100"]
     command.append("--all-cases")
     with subprocess.Popen(
         [*command, "--", "test_bench.py"],
@@ -259,9 +259,9 @@ def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(rep
         stderr=subprocess.PIPE,
         text=True,
     ) as running:
-        for line in running.stderr:  # the second line of 100 launches comes after 10
-            number = re.match(r"launch (\d+) of 100", line)
-            if number and int(number[1]) >= FEWEST_LAUNCHES:
+        for line in running.stderr:  # the second line of 100 trials comes after 10
+            number = re.match(r"trial (\d+) of 100", line)
+            if number and int(number[1]) >= FEWEST_TRIALS:
                 break
         os.kill(running.pid, signal.SIGKILL)
     sides = {int(line) for line in (tmp_path / "pids").read_text().split()}
@@ -271,8 +271,8 @@ def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(rep
     judged = forks.run("mnistbench", "judge", only_file(repository), cwd=repository.path)
     assert (judged.returncode, judged.stderr) == (EXIT_INCONCLUSIVE, "")
     assert judged.stdout.splitlines()[-1].startswith(f"inconclusive: {NO_END.cut_short}")
-    measured = re.search(r"^measured: 1 case, (\d+) launches", judged.stdout, re.MULTILINE)
-    assert int(measured[1]) >= FEWEST_LAUNCHES
+    measured = re.search(r"^measured: 1 case, (\d+) trials", judged.stdout, re.MULTILINE)
+    assert int(measured[1]) >= FEWEST_TRIALS
 
 
 #: A benchmark that starts a daemon and never ends.

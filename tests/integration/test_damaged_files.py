@@ -183,12 +183,12 @@ def test_a_table_without_its_samples_is_refused(folder: Path, samples: Any) -> N
 
 
 def raw_lines() -> list[dict[str, Any]]:
-    """The lines of a file of raw samples: a header, launches, the end."""
+    """The lines of a file of raw samples: a header, trials, the end."""
     lines: Sequence[Any] = (
         gate_builders.header().line(),
-        *(gate_builders.line(gate_builders.launch()) for _ in range(3)),
-        gate_builders.line(gate_builders.launch(stage=2)),
-        End(elapsed_s=60.0, parts_s={"launches": 50.0}).line(),
+        *(gate_builders.line(gate_builders.trial()) for _ in range(3)),
+        gate_builders.line(gate_builders.trial(stage=2)),
+        End(elapsed_s=60.0, parts_s={"trials": 50.0}).line(),
     )
     return [json.loads(json.dumps(line)) for line in lines]
 

@@ -137,7 +137,7 @@ def test_a_plain_suite_gets_tables_and_is_gated(python):
     git(Path.cwd(), "add", "--all")
     git(Path.cwd(), "commit", "--quiet", "--message", "first")
     Path("work.py").write_text(WORK.replace("sum(range(10))", "sum([*range(10)])"))
-    arguments = ["--base", "HEAD", "--launches", "8", "--threshold", "1000%", "--", "test_work.py"]
+    arguments = ["--base", "HEAD", "--trials", "8", "--threshold", "1000%", "--", "test_work.py"]
     done = ran(python, "-m", "mnistbench", "gate", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("passed: ")

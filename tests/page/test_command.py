@@ -188,8 +188,8 @@ def test_errors_are_one_line_and_leave_the_earlier_page(refused, arguments, comp
 
 
 def test_raw_samples_of_a_gate_have_their_page_from_judge(refused):
-    launches = gate_builders.series(gate_builders.Measured())
-    gate_builders.write(Path("gate.jsonl.gz"), launches)
+    trials = gate_builders.series(gate_builders.Measured())
+    gate_builders.write(Path("gate.jsonl.gz"), trials)
     assert refused("report", "gate.jsonl.gz") == (
         "gate.jsonl.gz: is a file of raw samples of a gate; judge it, or write its page, with: "
         "mnistbench judge FILE --format html -o gate.html"

@@ -72,11 +72,11 @@ def test_steps_without_a_total_are_shown_without_a_bar(clock):
 def test_a_command_gives_the_remaining_time_that_it_knows_better(clock):
     log = io.StringIO()
     progress = Progress(log, clock=clock)
-    progress.step("launch 3 of 10", left_s=600)
+    progress.step("trial 3 of 10", left_s=600)
     assert progress.left_s == 600
     progress.advance()
     assert progress.left_s is None
-    assert log.getvalue() == "launch 3 of 10, about 10 min left\n"
+    assert log.getvalue() == "trial 3 of 10, about 10 min left\n"
 
 
 def test_rate_has_the_unit_and_leaves_out_what_was_done_before(clock):
@@ -160,10 +160,10 @@ def test_line_is_cut_to_the_width_of_the_terminal(clock):
 @pytest.mark.parametrize(
     ("step", "line"),
     [
-        ("launch 3 of 8, test_a", " 25 % |######                  | launch 3 of 8, test_a"),
+        ("trial 3 of 8, test_a", " 25 % |######                  | trial 3 of 8, test_a"),
         (
-            "launch 3 of 8, bench/test_step.py::test",
-            " 25 % launch 3 of 8, bench/test_step.py::test",
+            "trial 3 of 8, bench/test_step.py::test",
+            " 25 % trial 3 of 8, bench/test_step.py::test",
         ),
         ("x" * 90, f" 25 % {'x' * 53}..."),
     ],

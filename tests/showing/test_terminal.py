@@ -16,7 +16,7 @@ from mnistbench.showing.table import Column, Table
 from mnistbench.showing.terminal import draw, wrapped
 
 NAME = "bench/test_step.py::test_step[convnet-b16-cpu-float32-reference-digits]"
-ROW = (NAME, 4.05e6, "[      |   (*)  ]", 0.078, "regressed, confirmed by fresh launches")
+ROW = (NAME, 4.05e6, "[      |   (*)  ]", 0.078, "regressed, confirmed by fresh trials")
 COLUMNS = (
     Column("case", lambda row: row[0]),
     Column("base", lambda row: row[1], units.duration),

@@ -1,6 +1,6 @@
-"""What launches of a gate leave.
+"""What trials of a gate leave.
 
-One ordinary object of each kind, with keyword overrides, and whole series of launches.
+One ordinary object of each kind, with keyword overrides, and whole series of trials.
 
 Nothing here draws from numpy: golden files must not change with its version.
 """
@@ -33,18 +33,18 @@ from mnistbench.gate.decide.statistics.raw_samples import (
     COMPLETE,
     End,
     GateHeader,
-    Launch,
     Operation,
     Recorded,
     SideSample,
+    Trial,
     append,
     create,
 )
 from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.listing import ListedCase, Listing, Listings
-from mnistbench.gate.processes.launcher import Plan, stage_home
 from mnistbench.gate.processes.sides.turns import Turns
+from mnistbench.gate.processes.starting import Plan, stage_home
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE
 from mnistbench.showing.output import render
@@ -95,10 +95,10 @@ def plan(folder: Path, *arguments: str) -> Plan:
 # ---- Samples -------------------------------------------------------------------------------------
 
 
-def run_whole(launch: Any) -> Any:
-    """Return the result of a launch, from its start to its end."""
-    launch.ready()
-    return launch.measure()
+def run_whole(trial: Any) -> Any:
+    """Return the result of a trial, from its start to its end."""
+    trial.ready()
+    return trial.measure()
 
 
 def both(
@@ -172,28 +172,28 @@ def build(base: SideSample | None = None, new: SideSample | None = None) -> dict
     return {BASE: base or side(), HEAD: new or base or side()}
 
 
-def launch(*builds: Mapping[str, SideSample], **changes: Any) -> Launch:
-    """A launch of one ordinary case; ``cases`` names others."""
+def trial(*builds: Mapping[str, SideSample], **changes: Any) -> Trial:
+    """A trial of one ordinary case; ``cases`` names others."""
     ordinary: dict[str, Any] = {
         "stage": 1,
         "cases": {CASE: list(builds) or [build()]},
         "seconds": 20.0,
     }
-    return Launch(**{**ordinary, **changes})
+    return Trial(**{**ordinary, **changes})
 
 
-def swapped(recorded_launch: Launch) -> Launch:
-    """The same launch with the names of the two sides exchanged."""
+def swapped(recorded_trial: Trial) -> Trial:
+    """The same trial with the names of the two sides exchanged."""
     cases = {
         case: [{BASE: build[HEAD], HEAD: build[BASE]} for build in builds]
-        for case, builds in recorded_launch.cases.items()
+        for case, builds in recorded_trial.cases.items()
     }
-    return Launch(
-        recorded_launch.stage,
+    return Trial(
+        recorded_trial.stage,
         cases,
-        recorded_launch.seconds,
-        {BASE: recorded_launch.once[HEAD], HEAD: recorded_launch.once[BASE]}
-        if recorded_launch.once
+        recorded_trial.seconds,
+        {BASE: recorded_trial.once[HEAD], HEAD: recorded_trial.once[BASE]}
+        if recorded_trial.once
         else {},
     )
 
@@ -285,18 +285,18 @@ def header(**changes: Any) -> GateHeader:
     return GateHeader(**{**ordinary, **own})
 
 
-def recorded(launches: Sequence[Launch], *, end: End = COMPLETE, **header_changes: Any) -> Recorded:
-    """The content of a file with these launches; the other keywords are of its header."""
-    return Recorded(Path("raw.jsonl.gz"), header(**header_changes), list(launches), end)
+def recorded(trials: Sequence[Trial], *, end: End = COMPLETE, **header_changes: Any) -> Recorded:
+    """The content of a file with these trials; the other keywords are of its header."""
+    return Recorded(Path("raw.jsonl.gz"), header(**header_changes), list(trials), end)
 
 
 def write(
-    path: Path, launches: Sequence[Launch], *, end: End | None = COMPLETE, **header_changes: Any
+    path: Path, trials: Sequence[Trial], *, end: End | None = COMPLETE, **header_changes: Any
 ) -> Path:
     """Write a file of raw samples anew; without its end, as if the process was killed."""
     path.unlink(missing_ok=True)
     last = [end.line()] if end else []
-    return write_lines(path, header(**header_changes).line(), *map(line, launches), *last)
+    return write_lines(path, header(**header_changes).line(), *map(line, trials), *last)
 
 
 def write_lines(path: Path, first: Mapping[str, Any], *more: Mapping[str, Any]) -> Path:
@@ -308,29 +308,29 @@ def write_lines(path: Path, first: Mapping[str, Any], *more: Mapping[str, Any]) 
     return path
 
 
-def line(recorded_launch: Launch) -> dict[str, Any]:
-    """What a launch says of itself, as JSON."""
+def line(recorded_trial: Trial) -> dict[str, Any]:
+    """What a trial says of itself, as JSON."""
     return {
-        "stage": recorded_launch.stage,
+        "stage": recorded_trial.stage,
         "cases": {
             case: [
                 {name: dataclasses.asdict(sample) for name, sample in build.items()}
                 for build in builds
             ]
-            for case, builds in recorded_launch.cases.items()
+            for case, builds in recorded_trial.cases.items()
         },
-        "seconds": recorded_launch.seconds,
-        "once": recorded_launch.once,
-        "unmeasurable": recorded_launch.unmeasurable,
+        "seconds": recorded_trial.seconds,
+        "once": recorded_trial.once,
+        "unmeasurable": recorded_trial.unmeasurable,
     }
 
 
-# ---- A series of launches ------------------------------------------------------------------------
+# ---- A series of trials ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A case as a series of launches measures it.
+    """A case as a series of trials measures it.
 
     What the base takes, and the factor by which the head differs.
     """
@@ -351,7 +351,7 @@ class Measured:
     new: Mapping[OpKey, Mapping[str, Any]] = field(default_factory=dict)
     only_base: Sequence[OpKey] = ()
     only_new: Sequence[OpKey] = ()
-    spread: float = 0.004  # of a launch's difference; operations have three times of it
+    spread: float = 0.004  # of a trial's difference; operations have three times of it
     outcomes: tuple[tuple[str, float], tuple[str, float]] = (("0123456789abcdef", 0.5),) * 2
     parameters: tuple[int, int] = (1_199_882, 1_199_882)
 
@@ -363,8 +363,8 @@ def series(
     stage: int = 1,
     seed: int = 1,
     once: Mapping[tuple[str, str], tuple[int, float]] | None = None,
-) -> list[Launch]:
-    """Launches on a machine whose speed changes from pair to pair by a factor of two.
+) -> list[Trial]:
+    """Trials on a machine whose speed changes from pair to pair by a factor of two.
 
     ``once`` has costs that occur once: name and case -> what the base takes, and the factor by
     which the head differs.
@@ -372,7 +372,7 @@ def series(
     coin = random.Random(seed)
     measured = {CASE: cases or Measured()} if not isinstance(cases, Mapping) else cases
     return [
-        Launch(
+        Trial(
             stage,
             {
                 name: [_measured(measured_case, coin) for _ in range(2)]

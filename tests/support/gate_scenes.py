@@ -24,15 +24,15 @@ QUIET = Measured().operations
 
 
 def concluded(cases, fresh=0, *, accept=(), reason="", end=COMPLETE, seed=3, once=None, **changes):
-    """The verdict over eight launches of these cases, and so many fresh ones."""
+    """The verdict over eight trials of these cases, and so many fresh ones."""
     cases = cases if isinstance(cases, dict) else {CASE: cases}
     again = series(cases, stage=2, seed=4, count=fresh, once=once) if fresh else []
-    launches = [*series(cases, seed=seed, once=once), *again]
+    trials = [*series(cases, seed=seed, once=once), *again]
     changes.setdefault(
         "labels", {CASE: LABEL, OTHER_CASE: OTHER_LABEL} if len(cases) > 1 else {CASE: LABEL}
     )
     options = JudgeOptions(accept=tuple(map(Acceptance.parse, accept)), reason=reason, top=3)
-    return conclude(recorded(launches, end=end, **changes), options)
+    return conclude(recorded(trials, end=end, **changes), options)
 
 
 def slower(factor=1.3, **changes):
@@ -67,12 +67,12 @@ def regressed():
 
 
 def inconclusive():
-    """A case whose launches differ by some percent.
+    """A case whose trials differ by some percent.
 
     With a budget that was too small, and other numbers on both sides.
     """
     noisy = Measured(spread=0.03, outcomes=(("aa", 1.0), ("bb", 1.5)))
-    cut_short = "the budget was used up after 8 of 10 launches"
+    cut_short = "the budget was used up after 8 of 10 trials"
     return concluded(
         {CASE: Measured(), OTHER_CASE: noisy},
         end=End(cut_short, elapsed_s=412.0),

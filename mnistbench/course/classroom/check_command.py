@@ -43,9 +43,9 @@ from mnistbench.showing.output import (
 from mnistbench.showing.progress import Progress
 
 #: Processes of each side of the self-test, as many as MLPerf has runs of a small model.
-LAUNCHES = 5
+TRIALS = 5
 #: Time for the turns of each process, in seconds.
-LAUNCH_S = 1.0
+TRIAL_S = 1.0
 
 #: Variables that classroom50 sets for an autograder. Their first words are fields of its
 #: result.json.
@@ -200,10 +200,10 @@ def self_tested(directory: Path) -> Submission:
             print_error(f"no self-test, because the lab is of another machine ({difference})")
             return submission
         check_directory(directory, "LAB")
-        with Progress(sys.stderr, total=LAUNCHES) as progress:
+        with Progress(sys.stderr, total=TRIALS) as progress:
             load = f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores"
             progress.say(f"self-test: the reference against itself, about 30 s ({load})")
-            settings = ScoreSettings(file=Path("reference"), launches=LAUNCHES, seconds=LAUNCH_S)
+            settings = ScoreSettings(file=Path("reference"), trials=TRIALS, seconds=TRIAL_S)
             write_file(directory / QUIET, measure(settings, REFERENCE_STEP, here, progress).content)
         return pack(directory)
     return submission

@@ -2,7 +2,7 @@
 
 Does not import torch.
 
-The medians of log(reference / student) over the pairs of each launch have a mean and the gate's
+The medians of log(reference / student) over the pairs of each trial have a mean and the gate's
 interval for one quantity.
 """
 
@@ -34,11 +34,11 @@ STEPS = 5
 #: How many times as fast a step has to be for a band.
 BANDS = (1.05, 1.25, 1.5, 2.0, 3.0)
 
-#: Most launches: the interval takes 2 MB for each.
-MOST_LAUNCHES = 100
+#: Most trials: the interval takes 2 MB for each.
+MOST_TRIALS = 100
 
 #: Number format -> largest relative error of a turn, of a loss or of the change of a parameter
-#: (Euclidean norm), and largest median of a launch. In float32 errors are 1e-6 to 1e-4, but 0.02
+#: (Euclidean norm), and largest median of a trial. In float32 errors are 1e-6 to 1e-4, but 0.02
 #: where rounding moves a value past 0 in a ReLU; in bfloat16 by autocast 0.03 to 0.45. They are 0.2
 #: to 1.6 without the last of six updates, and 0.5 to 3.4 with half of each batch.
 TOLERANCES = {"float32": (0.4, 0.01), "bfloat16": (0.9, 0.25)}
@@ -98,7 +98,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class ScoreLaunch:
+class ScoreTrial:
     """A process of each side.
 
     The nth turns of both are a pair, with the same weights and inputs.
@@ -123,12 +123,12 @@ class Score:
     environment: Environment
     floor_ns: Positive  # least time of a step by the roofline
     accuracies: tuple[float, float]  # of the reference and of the student after an epoch
-    launches: Annotated[tuple[ScoreLaunch, ...], Meta(min_length=1)]
+    trials: Annotated[tuple[ScoreTrial, ...], Meta(min_length=1)]
 
     @property
     def logs(self) -> list[float]:
-        """The logarithm of the ratio of each launch."""
-        return [difference(launch.student_ns, launch.reference_ns).log for launch in self.launches]
+        """The logarithm of the ratio of each trial."""
+        return [difference(trial.student_ns, trial.reference_ns).log for trial in self.trials]
 
     @property
     def disturbed(self) -> str:
@@ -136,7 +136,7 @@ class Score:
 
         Empty if it does not.
 
-        The interval has to contain 1 or to be within 2 % of it, and launches may differ by 5 %.
+        The interval has to contain 1 or to be within 2 % of it, and trials may differ by 5 %.
         """
         speedup = self.speedup
         spread = math.exp(max(self.logs) - min(self.logs)) - 1
@@ -146,9 +146,7 @@ class Score:
             return f"{error}"
         if not (speedup["tie"] or 0.98 <= speedup["low"] <= speedup["high"] <= 1.02):
             return f"its ratio is {interval(speedup, '{} (95 % interval {} to {})')}"
-        return (
-            f"the ratios of its launches differ by {units.growth(spread)}" if spread > 0.05 else ""
-        )
+        return f"the ratios of its trials differ by {units.growth(spread)}" if spread > 0.05 else ""
 
     @property
     def speedup(self) -> dict[str, Any]:
@@ -157,8 +155,8 @@ class Score:
         RefusedError if unknown.
         """
         logs = self.logs
-        if not 2 <= len(logs) <= MOST_LAUNCHES or not all(map(math.isfinite, logs)):
-            raise RefusedError("it has too few launches or turns, or too many launches")
+        if not 2 <= len(logs) <= MOST_TRIALS or not all(map(math.isfinite, logs)):
+            raise RefusedError("it has too few trials or turns, or too many trials")
         bounds = (bound.item() for bound in simultaneous_bounds(np.array([logs]), 1))
         ratio, low, high = (
             round(math.exp(min(log, 700.0)), 4) for log in (statistics.fmean(logs), *bounds)
@@ -184,9 +182,9 @@ class Score:
             )
             raise RefusedError(f"a step took {units.duration(step_ns)}, but {least}")
         clocks = [
-            (sum(launch.reference_ns), sum(launch.student_ns), *launch.cpu_ns)
-            for launch in self.launches
-            if launch.cpu_ns
+            (sum(trial.reference_ns), sum(trial.student_ns), *trial.cpu_ns)
+            for trial in self.trials
+            if trial.cpu_ns
         ]
         if (
             idle := max((idle_ns / base_ns for base_ns, _, _, _, idle_ns in clocks), default=0.0)
@@ -244,7 +242,7 @@ class Score:
 
     def _step_ns(self, side: str) -> float:
         """Return the median time of a step of ``student_ns`` or ``reference_ns``."""
-        turns: list[int] = [ns for launch in self.launches for ns in getattr(launch, side)]
+        turns: list[int] = [ns for trial in self.trials for ns in getattr(trial, side)]
         return statistics.median(turns) / STEPS
 
     @property
@@ -259,16 +257,14 @@ class Score:
     @property
     def sentence(self) -> str:
         speedup = self.speedup
-        n = len(self.launches)
+        n = len(self.trials)
         shown = interval(speedup, "{} times as fast as the reference (95 % interval {} to {}")
         band = (
             f"at least {speedup['band']:g} times"
             if speedup["band"]
             else f"none, the first is {BANDS[0]:g} times"
         )
-        return (
-            f"{self.file}: {'tie, ' if speedup['tie'] else ''}{shown}, {n} launches); band: {band}"
-        )
+        return f"{self.file}: {'tie, ' if speedup['tie'] else ''}{shown}, {n} trials); band: {band}"
 
 
 def forward_ns(batch_size: int, flops_per_s: float) -> float:

@@ -47,15 +47,15 @@ _CODE = Limit(256 * 1024, "a step", "name a Python file with the step alone")
 PATIENCE_S = 300.0
 
 
-def scored_launches() -> Any:
-    """Declare the number of launches of a score."""
-    kind = whole(4, scores.MOST_LAUNCHES)
-    return option("--launches", kind, "8", "processes of each side, one after the other", "N")
+def scored_trials() -> Any:
+    """Declare the number of trials of a score."""
+    kind = whole(4, scores.MOST_TRIALS)
+    return option("--trials", kind, "8", "processes of each side, one after the other", "N")
 
 
-def seconds_of_launch() -> Any:
-    """Declare the time of a launch."""
-    text = "time for the turns of both sides in a launch, in seconds"
+def seconds_of_trial() -> Any:
+    """Declare the time of a trial."""
+    text = "time for the turns of both sides in a trial, in seconds"
     return option("--seconds", number(), "3", text, "S")
 
 
@@ -71,8 +71,8 @@ class Settings:
     dtype: scores.Precision = case_options.dtype(  # noqa: RUF009  # a field, as all options
         text="least precise number format that is allowed"
     )
-    launches: int = scored_launches()
-    seconds: float = seconds_of_launch()
+    trials: int = scored_trials()
+    seconds: float = seconds_of_trial()
 
 
 def this_machine() -> Environment:
@@ -97,7 +97,7 @@ def run(settings: Settings) -> int:
             f"another directory"
         )
     try:
-        with Progress(sys.stderr, total=settings.launches) as progress:
+        with Progress(sys.stderr, total=settings.trials) as progress:
             score = measure(
                 settings,
                 read_limited(settings.file, _CODE).decode(errors="replace"),
@@ -125,12 +125,12 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
     coin = random.Random()  # noqa: S311
     cores = own_cores()
     size = settings.batch_size
-    launches: list[scores.ScoreLaunch] = []
+    trials: list[scores.ScoreTrial] = []
     with scratch("score") as folder:
         environ = measuring_environment(os.environ, folder / "bytecode")
         weights = {name: f"{folder}/{name}.pt" for name in (REFERENCE, STUDENT)}
-        for launch in progress.over(range(settings.launches)):
-            progress.step(f"launch {launch + 1} of {settings.launches}")
+        for trial in progress.over(range(settings.trials)):
+            progress.step(f"trial {trial + 1} of {settings.trials}")
             with ExitStack() as stack:
                 sides = {
                     name: stack.enter_context(ScoredSide(WORKER, environ))
@@ -145,7 +145,7 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
                     side.ask(
                         Any, "load", text=text if name == STUDENT else scores.REFERENCE_STEP, **job
                     )
-                if not launches:
+                if not trials:
                     seed = secrets.randbits(63)
                     for name, side in sides.items():
                         side.ask(Any, "epoch", seed=seed, weights=weights[name])
@@ -153,12 +153,12 @@ def measure(settings: Settings, text: str, here: Environment, progress: Progress
                         sides[REFERENCE].ask(float, "accuracy", weights=file)
                         for file in weights.values()
                     ]
-                launches.append(time_launch(sides, weights[REFERENCE], coin, settings))
+                trials.append(time_trial(sides, weights[REFERENCE], coin, settings))
     peak = max(ceilings_of("cpu", dtype, 1).flops_per_s for dtype in {"float32", settings.dtype})
     floor_ns = max(1, round(scores.forward_ns(size, peak)))
     learnt = (accuracies[0], accuracies[1])
     return scores.Score(
-        settings.file.name, text, size, settings.dtype, here, floor_ns, learnt, tuple(launches)
+        settings.file.name, text, size, settings.dtype, here, floor_ns, learnt, tuple(trials)
     )
 
 
@@ -239,9 +239,9 @@ class Pairing:
         return turns[REFERENCE], turns[STUDENT]
 
 
-def time_launch(
+def time_trial(
     sides: Mapping[str, ScoredSide], weights: str, coin: random.Random, settings: Settings
-) -> scores.ScoreLaunch:
+) -> scores.ScoreTrial:
     """Compare both sides after one and after STEPS steps, then time pairs of turns.
 
     Each of the turns is compared, too.
@@ -269,7 +269,7 @@ def time_launch(
         sum(turn.cpu_ns for turn in student_turns),
         sum(turn.student_cpu_ns for turn in reference_turns),
     )
-    return scores.ScoreLaunch(
+    return scores.ScoreTrial(
         reference_ns=tuple(turn.wall_ns for turn in reference_turns),
         student_ns=tuple(turn.wall_ns for turn in student_turns),
         cpu_ns=cpu_ns if cpu_ns[0] else None,

@@ -23,7 +23,7 @@ from mnistbench.gate.commands.bisection import (
     largest_regressions,
 )
 from mnistbench.gate.commands.result import result_of
-from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.environments.releases import Range, release_range, releases
 from mnistbench.gate.flow import measure
@@ -150,7 +150,7 @@ def last_line(bisection: Bisection) -> str:
     unjudged = [release for release in bisection.candidates if release in not_judged]
     why = (
         bisection.stopped
-        or f"{units.joined(unjudged)} could not be judged; measure again, or increase --launches"
+        or f"{units.joined(unjudged)} could not be judged; measure again, or increase --trials"
     )
     return (
         f"{bisection.outcome}: the first slower release is {package} "
@@ -163,7 +163,7 @@ class _Row(NamedTuple):
 
     gate: Gate
     is_first: bool  # of its gate
-    finding: LaunchFinding | None
+    finding: GateFinding | None
 
 
 def _case_name(row: _Row) -> str | None:
@@ -218,7 +218,7 @@ def _releases(bisection: Bisection) -> Block:
     )
 
 
-def _regressions(gate: Gate) -> list[LaunchFinding]:
+def _regressions(gate: Gate) -> list[GateFinding]:
     return (
         list(largest_regressions(gate.verdict).values())
         if gate.verdict and gate.result == SLOWER

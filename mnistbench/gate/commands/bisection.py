@@ -15,7 +15,7 @@ from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.decide.statistics.quantities import Quantity
 from mnistbench.gate.decide.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.decide.verdict.estimates import Estimate
-from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.kinds import ADDED, REPLACED
@@ -163,7 +163,7 @@ def bisect(
         KeyboardInterrupt: in the first gate, before anything was measured.
     """
     first = bisection.releases[0]
-    regressions: Mapping[str, LaunchFinding] = {}
+    regressions: Mapping[str, GateFinding] = {}
     while (release := bisection.next) is not None:
         if budget_s <= 0:
             return replace(bisection, stopped=USED_UP)
@@ -204,18 +204,18 @@ def bisect(
     return bisection
 
 
-def largest_regressions(verdict: Verdict) -> dict[str, LaunchFinding]:
+def largest_regressions(verdict: Verdict) -> dict[str, GateFinding]:
     """Return the regression of each slower case that added most to it, by node id.
 
     That of the process has the key ALL_CASES.
     """
-    largest: dict[str, LaunchFinding] = {}
+    largest: dict[str, GateFinding] = {}
     for finding in verdict.regressions:  # the largest first
         largest.setdefault(finding.quantity.case, finding)
     return largest
 
 
-def followed(verdict: Verdict) -> dict[str, LaunchFinding]:
+def followed(verdict: Verdict) -> dict[str, GateFinding]:
     """Return the regressions whose first release is searched for.
 
     If there are regressions of iterations, it is only those.
@@ -230,7 +230,7 @@ def followed(verdict: Verdict) -> dict[str, LaunchFinding]:
     } or largest
 
 
-def judged(verdict: Verdict, regressions: Mapping[str, LaunchFinding]) -> tuple[str, str]:
+def judged(verdict: Verdict, regressions: Mapping[str, GateFinding]) -> tuple[str, str]:
     """Return what a gate says of its release, and the reason if the release is not judged.
 
     Args:
@@ -274,7 +274,7 @@ def judged(verdict: Verdict, regressions: Mapping[str, LaunchFinding]) -> tuple[
         if bound >= change:
             return NOT_JUDGED, (
                 f"{quantity.title} ({case}) may be up to {units.percent_up(bound)} slower, and "
-                f"the last release is {units.percent(change)} slower; more --launches narrow the "
+                f"the last release is {units.percent(change)} slower; more --trials narrow the "
                 "interval"
             )
     return NOT_SLOWER, ""

@@ -124,7 +124,7 @@ class _Facts:
 def checked(name: str, otherwise: str = "name another interpreter") -> Interpreter:
     """Return an interpreter that can run a side.
 
-    Its path is absolute, because launches start in another directory.
+    Its path is absolute, because trials start in another directory.
 
     Args:
         name: a path or a program on PATH.

@@ -26,8 +26,8 @@ from mnistbench.gate.decide.statistics.case_profile import (
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.explain.other_changes import with_others
 from mnistbench.gate.measure.rounds import Rounds
-from mnistbench.gate.processes.launcher import LaunchError, Plan, launching
 from mnistbench.gate.processes.messages import RunCode
+from mnistbench.gate.processes.starting import GateError, Plan, running_trial
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import IMPROVED
@@ -90,7 +90,7 @@ def _profiled(cases: Sequence[str], rounds: Rounds, code: ComparedCode) -> dict[
     profiles: dict[str, CaseProfile] = {}
     try:
         profiles = measure_profiles(rounds.plan, rounds.seed, cases, rounds.log, code)
-    except LaunchError as error:
+    except GateError as error:
         if len(cases) > 1:
             return {case: _profiled([case], rounds, code)[case] for case in cases}
         why_not = f"its functions could not be profiled: {error}"
@@ -106,17 +106,17 @@ def measure_profiles(
 
     Args:
         plan: of the gate.
-        seed: of the launch.
+        seed: of the trial.
         cases: node ids.
         log: for the output of the processes.
         code: of both sides.
 
     Raises:
-        LaunchError: a side cannot be run.
+        GateError: a side cannot be run.
     """
-    with launching(plan, seed, cases, log, own_cores(), collects_paths=True) as launch:
-        launch.ready()
-        result = launch.measure()
+    with running_trial(plan, seed, cases, log, own_cores(), collects_paths=True) as trial:
+        trial.ready()
+        result = trial.measure()
     return {
         node_id: joined(_read(builds[0][BASE]), _read(builds[0][HEAD]), code)
         for node_id, builds in result.cases.items()
@@ -127,7 +127,7 @@ def _read(columns: Mapping[str, Any]) -> SidePaths:
     try:
         return read(columns, SidePaths)
     except RecordError as error:
-        raise LaunchError(f"the call paths of a launch cannot be used: {error}") from None
+        raise GateError(f"the call paths of a trial cannot be used: {error}") from None
 
 
 def joined(base: SidePaths, head: SidePaths, code: ComparedCode) -> CaseProfile:

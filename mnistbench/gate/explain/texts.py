@@ -22,7 +22,7 @@ from mnistbench.gate.decide.statistics.case_profile import (
     OtherChange,
     ProfiledFunction,
 )
-from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.explain.attribution import LEAST_SHARE, CallCounts, Cause, Causes, causes
 from mnistbench.gate.explain.other_changes import of_reasons
@@ -54,7 +54,7 @@ _NAMED = {
 _PROFILED = "in a profiled iteration"
 
 
-def causes_of(finding: LaunchFinding, verdict: Verdict) -> Causes | None:
+def causes_of(finding: GateFinding, verdict: Verdict) -> Causes | None:
     """Return the functions that explain a finding about the time of a case; None if unknown."""
     profile = _profile(finding, verdict)
     if profile is None or profile.why_not or not finding.quantity.is_case:
@@ -67,7 +67,7 @@ def causes_of(finding: LaunchFinding, verdict: Verdict) -> Causes | None:
     return explained if shown >= LEAST_SHOWN else Causes(explained.change_ns, ())
 
 
-def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
+def cause_text(finding: GateFinding, verdict: Verdict) -> str:
     """Return what probably made a case slower or faster; empty if there is nothing to say."""
     if _is_found_import(finding):
         names = _differing_outside(verdict)
@@ -98,7 +98,7 @@ def cause_text(finding: LaunchFinding, verdict: Verdict) -> str:
     return f"no function explains half of the change; the largest part: {_described(first, change)}"
 
 
-def cause_name(finding: LaunchFinding, verdict: Verdict) -> str:
+def cause_name(finding: GateFinding, verdict: Verdict) -> str:
     """Return what probably made a case or an operation slower or faster; empty if unknown."""
     if _is_found_import(finding):
         names = _differing_outside(verdict)
@@ -117,7 +117,7 @@ def cause_name(finding: LaunchFinding, verdict: Verdict) -> str:
     return named(explained.functions[0].profiled) if explained.are_enough else ""
 
 
-def _is_found_import(finding: LaunchFinding) -> bool:
+def _is_found_import(finding: GateFinding) -> bool:
     """Whether the import got slower or faster."""
     is_import = finding.quantity.is_once and finding.quantity.name == IMPORT_COST
     return is_import and (finding.is_slower or finding.verdict == IMPROVED)
@@ -177,7 +177,7 @@ def _differing(profile: CaseProfile) -> list[ProfiledFunction]:
     return [function for function in functions if function.differs_itself]
 
 
-def _callers(profile: CaseProfile, finding: LaunchFinding) -> list[str]:
+def _callers(profile: CaseProfile, finding: GateFinding) -> list[str]:
     """Return the functions that differ and call an operation, those of the largest change first.
 
     It leaves out those whose calls of it have changed the other way.
@@ -209,7 +209,7 @@ def named(thing: ProfiledFunction | OtherChange) -> str:
     return f"{thing.name}{how}"
 
 
-def _profile(finding: LaunchFinding, verdict: Verdict) -> CaseProfile | None:
+def _profile(finding: GateFinding, verdict: Verdict) -> CaseProfile | None:
     quantity = finding.quantity
     is_of_iteration = quantity.is_case or quantity.is_operation
     if not is_of_iteration or not (finding.is_slower or finding.verdict == IMPROVED):

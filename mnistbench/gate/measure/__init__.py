@@ -1,1 +1,1 @@
-"""Measures cases: rounds of launches, as many as the budget and the thresholds need."""
+"""Measures cases: rounds of trials, as many as the budget and the thresholds need."""

@@ -1,13 +1,13 @@
-"""The time of a gate: what its launches take, how many there are, and how much each measures.
+"""The time of a gate: what its trials take, how many there are, and how much each measures.
 
 An effort is a factor of the numbers in ``iterations``. All cases have the same one, which
-follows from the thresholds; with a budget it is smaller where the launches would not fit, and the
+follows from the thresholds; with a budget it is smaller where the trials would not fit, and the
 slowest cases are left out where that is not enough. A bound is the estimate plus a half-width: the
-spread of a quantity over the launches, times a factor that depends on the numbers of quantities and
-launches. So the number of launches follows from the spread of the first ones.
+spread of a quantity over the trials, times a factor that depends on the numbers of quantities and
+trials. So the number of trials follows from the spread of the first ones.
 
-It depends on the samples by the absolute differences of launches alone. These stay the same if the
-roles of a launch are exchanged, so the permutation test remains exact whatever is planned.
+It depends on the samples by the absolute differences of trials alone. These stay the same if the
+roles of a trial are exchanged, so the permutation test remains exact whatever is planned.
 ``docs/evidence/planning.md`` has what each rule saves, and the power that it gives.
 """
 
@@ -30,33 +30,33 @@ from mnistbench.gate.decide.statistics.quantities import Quantity
 from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE
 from mnistbench.gate.decide.verdict.findings import checkpoints, least_fresh
 from mnistbench.gate.listing import ListedCase, Listings
-from mnistbench.gate.options import FULL_CASE, LAUNCHES, LEAST_LAUNCHES, Thresholds
+from mnistbench.gate.options import FULL_CASE, LEAST_TRIALS, TRIALS, Thresholds
 from mnistbench.gate.processes.iterations import BUILDS, calls_s
-from mnistbench.gate.processes.launcher import Plan
 from mnistbench.gate.processes.messages import Efforts, Spent
+from mnistbench.gate.processes.starting import Plan
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, OPERATION
 
-#: Smallest effort. A launch then spends less than a tenth of a second on a short test.
+#: Smallest effort. A trial then spends less than a tenth of a second on a short test.
 MIN_EFFORT = 1 / 32
-#: Factor by which efforts become smaller until the launches fit into a budget.
+#: Factor by which efforts become smaller until the trials fit into a budget.
 _SHORTER = 0.8
 
-#: Threshold of operations whose launches have the effort 1, as a share.
+#: Threshold of operations whose trials have the effort 1, as a share.
 FULL_OPERATION = 0.025
 
-#: Most launches at the same time, each with a core of its own for each thread. More have not been
+#: Most trials at the same time, each with a core of its own for each thread. More have not been
 #: measured.
 MAX_AT_ONCE = 2
 
-#: Most launches of the first stage that are planned.
-MAX_LAUNCHES = 2 * LAUNCHES
+#: Most trials of the first stage that are planned.
+MAX_TRIALS = 2 * TRIALS
 
-#: Fewest and most launches of the first stage that are planned for thresholds of cases below
-#: FULL_CASE, for which launches cannot be longer: a spread of ten launches may be half of the true
+#: Fewest and most trials of the first stage that are planned for thresholds of cases below
+#: FULL_CASE, for which trials cannot be longer: a spread of ten trials may be half of the true
 #: one.
-MIN_LAUNCHES_BELOW_FULL = 3 * LAUNCHES
-MAX_LAUNCHES_BELOW_FULL = 6 * LAUNCHES
+MIN_TRIALS_BELOW_FULL = 3 * TRIALS
+MAX_TRIALS_BELOW_FULL = 6 * TRIALS
 #: Standard errors by which a slowdown of such a threshold exceeds the bounds, so that both tests
 #: find nine of ten (``docs/evidence/gate_power.py small``; for one test it would be 1.28).
 FOUND_ROOM = 3.5
@@ -65,7 +65,7 @@ FOUND_ROOM = 3.5
 #: ten times as many by a tenth.
 MAX_ROWS = 2_000
 
-#: Least time of a case in a launch with the smallest effort, in seconds.
+#: Least time of a case in a trial with the smallest effort, in seconds.
 MIN_CASE_S = 0.1
 
 #: Time that the profile of a case takes at least, in seconds.
@@ -73,7 +73,7 @@ _MIN_PROFILE_S = 3.0
 #: Calls of each side in a profile, of which a profiler makes some take several times as long.
 _PROFILED_CALLS = 12
 
-#: Share of what the survey lets expect of a launch that quick ones take: the survey calls each test
+#: Share of what the survey lets expect of a trial that quick ones take: the survey calls each test
 #: for the first time.
 _QUICKER = 0.6
 
@@ -81,12 +81,12 @@ _QUICKER = 0.6
 #: machine changes.
 _SPARE = 1.25
 
-#: Share of the budget that is reserved for fresh launches, with up to FEW_CASES cases.
+#: Share of the budget that is reserved for fresh trials, with up to FEW_CASES cases.
 FRESH_SHARE = 0.4
 #: With more cases than this, which are seldom all measured again, the share is smaller in
 #: proportion.
 FEW_CASES = 4
-#: The least share of the budget that is reserved for fresh launches.
+#: The least share of the budget that is reserved for fresh trials.
 MIN_FRESH_SHARE = 0.1
 
 
@@ -96,11 +96,11 @@ MIN_FRESH_SHARE = 0.1
 def longest_first_call_s(budget_s: float | None) -> float:
     """Return how long the first call of a case may take at most, in seconds; 0 without a budget.
 
-    Each of the fewest launches makes it on both sides in turn, with MAX_AT_ONCE launches at once.
+    Each of the fewest trials makes it on both sides in turn, with MAX_AT_ONCE trials at once.
     """
     if budget_s is None or not math.isfinite(budget_s):
         return 0.0
-    return budget_s / (2 * LEAST_LAUNCHES / MAX_AT_ONCE)
+    return budget_s / (2 * LEAST_TRIALS / MAX_AT_ONCE)
 
 
 def first_efforts(limits: Thresholds) -> Efforts:
@@ -115,12 +115,12 @@ class SurveyedCase:
 
     call_s: float  # a call on each side, both together
     build_s: float = 0.0  # what each build takes on both sides besides
-    builds: int = 1  # of a launch with the effort 1
+    builds: int = 1  # of a trial with the effort 1
     in_blocks: bool = False  # CPU time is measured in blocks, too
     has_operations: bool = False
 
-    def launch_s(self, efforts: Efforts) -> float:
-        """Return how long a launch takes for the case."""
+    def trial_s(self, efforts: Efforts) -> float:
+        """Return how long a trial takes for the case."""
         calls_of_build_s = calls_s(
             self.call_s / 2, efforts, in_blocks=self.in_blocks, is_profiled=self.has_operations
         )
@@ -129,10 +129,10 @@ class SurveyedCase:
 
 @dataclass(frozen=True)
 class SurveyedTimes:
-    """What launches are expected to take before there is one, by the times of the survey.
+    """What trials are expected to take before there is one, by the times of the survey.
 
     The survey may be the first to read the files of a large package from a disk, to compile code or
-    to start an accelerator, which takes several times as long as in a launch. So a start counts
+    to start an accelerator, which takes several times as long as in a trial. So a start counts
     with what the survey has computed until it had collected the tests.
     """
 
@@ -173,17 +173,17 @@ def _surveyed_case(
     )
 
 
-# ---- After the first launches --------------------------------------------------------------------
+# ---- After the first trials --------------------------------------------------------------------
 
 
-def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards: int = 1) -> int:
-    """Return the number of launches of the first stage: LAUNCHES, or more where they help.
+def planned_trials(quantities: Sequence[Quantity], limits: Thresholds, shards: int = 1) -> int:
+    """Return the number of trials of the first stage: TRIALS, or more where they help.
 
     So many that all quantities that a pass bounds get bounds below their limits if nothing has
     changed. Quantities that would need too many do not count.
 
     Args:
-        quantities: of the first LAUNCHES.
+        quantities: of the first TRIALS.
         limits: the thresholds.
         shards: number of machines whose bounds are simultaneous.
     """
@@ -193,39 +193,39 @@ def planned_launches(quantities: Sequence[Quantity], limits: Thresholds, shards:
         for quantity in quantities
         if quantity.kind == OPERATION and quantity.share >= LARGE_SHARE
     ]
-    of_cases = _launches_of(cases, limits, shards, is_below_full=limits.is_below_full)
-    of_operations = _launches_of(operations, limits, shards, is_below_full=False)
-    return max([LAUNCHES, *of_cases, *of_operations])
+    of_cases = _trials_of(cases, limits, shards, is_below_full=limits.is_below_full)
+    of_operations = _trials_of(operations, limits, shards, is_below_full=False)
+    return max([TRIALS, *of_cases, *of_operations])
 
 
-def _launches_of(
+def _trials_of(
     family: Sequence[Quantity], limits: Thresholds, shards: int, *, is_below_full: bool
 ) -> list[int]:
-    """Return the launches that each quantity needs; 0 if more of them would not help.
+    """Return the trials that each quantity needs; 0 if more of them would not help.
 
     Bounds of a family are simultaneous. Their half-width is a multiple of the SD that falls with
-    the square root of the number of launches, so the number follows from what it is after LAUNCHES.
+    the square root of the number of trials, so the number follows from what it is after TRIALS.
     With a threshold below FULL_CASE a slowdown as large as that has to be found, too, and not only
     ruled out.
     """
     if not family:
         return []
     half_width = half_width_of(min(MAX_ROWS, 2 * len(family) * shards))
-    most = MAX_LAUNCHES_BELOW_FULL if is_below_full else MAX_LAUNCHES
-    launches = []
+    most = MAX_TRIALS_BELOW_FULL if is_below_full else MAX_TRIALS
+    trials = []
     for quantity in family:
         limit = limits.of(quantity)
         errors = spread(quantity) / math.log1p(limit)
-        pass_limit = LAUNCHES * (half_width * errors) ** 2
+        pass_limit = TRIALS * (half_width * errors) ** 2
         can_be_ruled_out = pass_limit <= most  # not if it is not finite
         if not can_be_ruled_out or differs_by_more(quantity, half_width, limit):
-            launches.append(0)
+            trials.append(0)
         elif is_below_full:
-            to_find = LAUNCHES * ((half_width + FOUND_ROOM / math.sqrt(LAUNCHES)) * errors) ** 2
-            launches.append(max(MIN_LAUNCHES_BELOW_FULL, min(most, math.ceil(to_find))))
+            to_find = TRIALS * ((half_width + FOUND_ROOM / math.sqrt(TRIALS)) * errors) ** 2
+            trials.append(max(MIN_TRIALS_BELOW_FULL, min(most, math.ceil(to_find))))
         else:
-            launches.append(math.ceil(pass_limit))
-    return launches
+            trials.append(math.ceil(pass_limit))
+    return trials
 
 
 def differs_by_more(quantity: Quantity, half_width: float, limit: float) -> bool:
@@ -239,7 +239,7 @@ def differs_by_more(quantity: Quantity, half_width: float, limit: float) -> bool
 
 
 def spread(quantity: Quantity) -> float:
-    """Return the SD of a quantity over launches.
+    """Return the SD of a quantity over trials.
 
     It is that of absolute differences divided by sqrt(1 - 2 / pi), as for normal differences.
     """
@@ -247,12 +247,12 @@ def spread(quantity: Quantity) -> float:
 
 
 @functools.cache
-def half_width_of(rows: int, launches: int = LAUNCHES) -> float:
+def half_width_of(rows: int, trials: int = TRIALS) -> float:
     """Return how far simultaneous upper bounds are above their estimates, if all SDs are 1.
 
-    There is no formula, so it is the median over so many rows of ``launches`` normal numbers.
+    There is no formula, so it is the median over so many rows of ``trials`` normal numbers.
     """
-    logs = np.random.default_rng(1).normal(size=(rows, launches))
+    logs = np.random.default_rng(1).normal(size=(rows, trials))
     _, high = simultaneous_bounds(logs, 1)
     return float(np.median(high - logs.mean(axis=1)))
 
@@ -262,25 +262,25 @@ def half_width_of(rows: int, launches: int = LAUNCHES) -> float:
 
 @dataclass
 class Budget:
-    """When the launches of a gate have to end, and what they have taken so far."""
+    """When the trials of a gate have to end, and what they have taken so far."""
 
     began: float  # time of the clock, seconds
     budget_s: float | None  # None: no limit
     now: Callable[[], float]  # reads the clock
     limits: Thresholds = field(default_factory=Thresholds)  # of the gate
     shards: int = 1  # number of machines that measure the gate
-    prepared_s: float = 0.0  # from the start of the gate to the first launch
+    prepared_s: float = 0.0  # from the start of the gate to the first trial
     survey_s: float = 0.0  # of these seconds those of the survey
-    at_once: int = 1  # launches of a round
+    at_once: int = 1  # trials of a round
     surveyed: SurveyedTimes = field(default_factory=SurveyedTimes)
     # Stage -> seconds of each of its rounds.
     rounds_s: Mapping[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    # Of each launch of the first stage, by case.
+    # Of each trial of the first stage, by case.
     spent: list[Mapping[str, Spent]] = field(default_factory=list)
 
     @property
     def deadline(self) -> float:
-        """When all launches have to end."""
+        """When all trials have to end."""
         return self.began + (math.inf if self.budget_s is None else self.budget_s)
 
     @property
@@ -292,23 +292,23 @@ class Budget:
         """Return the mean duration of the rounds of a stage so far, in seconds."""
         return statistics.fmean(self.rounds_s[stage])
 
-    def rounds(self, launches: int) -> int:
-        """Return the number of rounds of so many launches."""
-        return math.ceil(launches / self.at_once)
+    def rounds(self, trials: int) -> int:
+        """Return the number of rounds of so many trials."""
+        return math.ceil(trials / self.at_once)
 
     def deadline_of_first_stage(self, cases: int) -> float:
-        """Return when the launches of the first stage have to end: fresh ones need a share."""
+        """Return when the trials of the first stage have to end: fresh ones need a share."""
         kept_share = 1 - _fresh_share(cases)
         return self.now() + kept_share * self.left_s if math.isfinite(self.left_s) else math.inf
 
-    def deadline_for_tenth_launch(self, launches: int, round_s: float) -> float:
-        """Return until when another launch of the first stage may end after 8 or 9 of them.
+    def deadline_for_tenth_trial(self, trials: int, round_s: float) -> float:
+        """Return until when another trial of the first stage may end after 8 or 9 of them.
 
-        A confirmation needs 8 fresh launches after 8 or 9, and only 4 after 10. So another launch
-        is worth its time as long as 4 fit behind it. 0 if ``launches`` are 10 or more.
+        A confirmation needs 8 fresh trials after 8 or 9, and only 4 after 10. So another trial
+        is worth its time as long as 4 fit behind it. 0 if ``trials`` are 10 or more.
         """
         fewest = checkpoints(self.limits, self.shards)[0]
-        if least_fresh(launches, self.limits, self.shards) <= fewest:
+        if least_fresh(trials, self.limits, self.shards) <= fewest:
             return 0.0
         return self.deadline - round_s * self.rounds(fewest)
 
@@ -318,19 +318,19 @@ class Budget:
         if not self.spent:
             return self.surveyed.start_s
         return self.mean_round_s(FIRST_STAGE) - statistics.fmean(
-            sum(spent.seconds for spent in launch.values()) for launch in self.spent
+            sum(spent.seconds for spent in trial.values()) for trial in self.spent
         )
 
     def case_s(self, case: str, efforts: Efforts) -> float:
-        """Return the expected seconds of a case in a launch with these efforts."""
-        launches = [launch[case] for launch in self.spent if case in launch]
-        if launches:
-            return statistics.fmean(_seconds_with(spent, efforts) for spent in launches)
+        """Return the expected seconds of a case in a trial with these efforts."""
+        trials = [trial[case] for trial in self.spent if case in trial]
+        if trials:
+            return statistics.fmean(_seconds_with(spent, efforts) for spent in trials)
         surveyed = self.surveyed.cases.get(case)
-        return surveyed.launch_s(efforts) if surveyed else 0.0
+        return surveyed.trial_s(efforts) if surveyed else 0.0
 
     def round_s(self, cases: Collection[str], efforts: Efforts) -> float:
-        """Return the expected seconds of a round of launches with these cases and efforts."""
+        """Return the expected seconds of a round of trials with these cases and efforts."""
         return self.start_s + sum(self.case_s(case, efforts) for case in cases)
 
     def profile_s(self, cases: Collection[str]) -> float:
@@ -344,16 +344,16 @@ class Budget:
         )
 
     def efforts_that_fit(
-        self, cases: Collection[str], efforts: Efforts, launches: int, deadline: float
+        self, cases: Collection[str], efforts: Efforts, trials: int, deadline: float
     ) -> Efforts:
-        """Return efforts with which so many more launches end in time.
+        """Return efforts with which so many more trials end in time.
 
         At most the given ones; smaller by the same factor if they would take too long.
         """
         smaller = efforts
         factor = 1.0
         while (
-            not self._ends_in_time(launches, self.round_s(cases, smaller), deadline)
+            not self._ends_in_time(trials, self.round_s(cases, smaller), deadline)
             and factor > MIN_EFFORT
         ):
             factor *= _SHORTER
@@ -364,25 +364,25 @@ class Budget:
         self,
         cases: Sequence[str],
         efforts: Efforts,
-        launches: int,
+        trials: int,
         deadline: float,
         *,
         taken_share: float = 1.0,
     ) -> list[str]:
-        """Return the cases of which so many more launches fit into the budget; none if none do.
+        """Return the cases of which so many more trials fit into the budget; none if none do.
 
         All cases if they fit. Otherwise the gate cannot pass anyway, so that the slowest are left
-        out until the others end before ``deadline``, which leaves them time for fresh launches; a
-        single case needs none. Launches take ``taken_share`` of what is expected of them.
+        out until the others end before ``deadline``, which leaves them time for fresh trials; a
+        single case needs none. Trials take ``taken_share`` of what is expected of them.
         """
         seconds = {case: taken_share * self.case_s(case, efforts) for case in cases}
         round_s = taken_share * self.start_s + sum(seconds.values())
-        if self._ends_in_time(launches, round_s, self.deadline):
+        if self._ends_in_time(trials, round_s, self.deadline):
             return list(cases)
         quickest_first = sorted(cases, key=seconds.__getitem__)
-        while len(quickest_first) > 1 and not self._ends_in_time(launches, round_s, deadline):
+        while len(quickest_first) > 1 and not self._ends_in_time(trials, round_s, deadline):
             round_s -= seconds[quickest_first.pop()]
-        if not self._ends_in_time(launches, round_s, self.deadline):
+        if not self._ends_in_time(trials, round_s, self.deadline):
             return []
         kept = {*quickest_first}
         return [case for case in cases if case in kept]
@@ -392,20 +392,20 @@ class Budget:
         cases: Sequence[str],
         kept: Collection[str],
         efforts: Efforts,
-        launches: int,
+        trials: int,
         deadline: float,
     ) -> list[str]:
         """Return the cases that the first round measures beside those that are kept.
 
-        They fit if launches are quicker than the survey lets expect. What the round takes decides
+        They fit if trials are quicker than the survey lets expect. What the round takes decides
         which of them the next ones measure. All rounds of the kept cases end before ``deadline``
         even if that is none.
         """
         shortest = Efforts(MIN_EFFORT, MIN_EFFORT)
-        hoped = self.cases_that_fit(cases, shortest, launches, deadline, taken_share=_QUICKER)
+        hoped = self.cases_that_fit(cases, shortest, trials, deadline, taken_share=_QUICKER)
         candidates = [case for case in hoped if case not in kept]
         kept_round_s = self.round_s(kept, efforts)
-        left_s = deadline - self.now() - self.rounds(launches) * kept_round_s
+        left_s = deadline - self.now() - self.rounds(trials) * kept_round_s
         tried: list[str] = []
         for case in sorted(candidates, key=lambda case: self.case_s(case, efforts)):
             left_s -= self.case_s(case, efforts)
@@ -414,24 +414,24 @@ class Budget:
             tried.append(case)
         return tried
 
-    def _ends_in_time(self, launches: int, round_s: float, deadline: float) -> bool:
-        """Whether so many more launches end in time if a round of them takes ``round_s``."""
-        return self.now() + self.rounds(launches) * round_s <= deadline
+    def _ends_in_time(self, trials: int, round_s: float, deadline: float) -> bool:
+        """Whether so many more trials end in time if a round of them takes ``round_s``."""
+        return self.now() + self.rounds(trials) * round_s <= deadline
 
     def sufficient_s(
-        self, cases: Sequence[str], again: Collection[str], efforts: Efforts, launches: int
+        self, cases: Sequence[str], again: Collection[str], efforts: Efforts, trials: int
     ) -> float:
-        """Return a budget that is expected to be enough for all launches, in seconds.
+        """Return a budget that is expected to be enough for all trials, in seconds.
 
         Args:
             cases: all of the gate.
-            again: those that fresh launches measure; if none is flagged, the slowest ones.
-            efforts: of a launch.
-            launches: of the first stage.
+            again: those that fresh trials measure; if none is flagged, the slowest ones.
+            efforts: of a trial.
+            trials: of the first stage.
         """
         slowest = sorted(cases, key=lambda case: -self.case_s(case, efforts))
         again = again or slowest[:FEW_CASES]
-        first_s = self.rounds(launches) * self.round_s(cases, efforts)
+        first_s = self.rounds(trials) * self.round_s(cases, efforts)
         most_fresh = max(checkpoints(self.limits, self.shards))
         fresh_s = self.rounds(most_fresh) * self.round_s(again, efforts)
         stages_s = max(
@@ -440,19 +440,19 @@ class Budget:
         return self.prepared_s + _SPARE * stages_s
 
     def parts_s(self) -> dict[str, float]:
-        """Return what the time went to; launches at the same time count once."""
-        launches_s = [sum(spent.seconds for spent in launch.values()) for launch in self.spent]
-        cases_s = sum(launches_s) / self.at_once
+        """Return what the time went to; trials at the same time count once."""
+        trials_s = [sum(spent.seconds for spent in trial.values()) for trial in self.spent]
+        cases_s = sum(trials_s) / self.at_once
         return {
             "survey": round(self.survey_s, 3),
             "starts": round(sum(self.rounds_s[FIRST_STAGE]) - cases_s, 3),
             "cases and fixtures": round(cases_s, 3),
-            "fresh launches": round(sum(self.rounds_s[FRESH_STAGE]), 3),
+            "fresh trials": round(sum(self.rounds_s[FRESH_STAGE]), 3),
         }
 
 
 def _fresh_share(cases: int) -> float:
-    """Return the share of the budget that is reserved for fresh launches."""
+    """Return the share of the budget that is reserved for fresh trials."""
     return max(MIN_FRESH_SHARE, FRESH_SHARE * min(1.0, FEW_CASES / cases))
 
 

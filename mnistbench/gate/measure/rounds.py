@@ -1,4 +1,4 @@
-"""Run rounds of launches, which run at the same time, until a stage has enough of them."""
+"""Run rounds of trials, which run at the same time, until a stage has enough of them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from mnistbench.core.machine import available_bytes, own_cores
 from mnistbench.gate.decide.statistics.raw_samples import (
     FIRST_STAGE,
     FRESH_STAGE,
-    Launch,
     Recorded,
+    Trial,
     append,
 )
 from mnistbench.gate.listing import Listings, reasons_with_cases
 from mnistbench.gate.measure.budget import MAX_AT_ONCE, Budget
-from mnistbench.gate.processes.launcher import LaunchError, LaunchResult, Plan, launching
+from mnistbench.gate.processes.starting import GateError, Plan, TrialResult, running_trial
 from mnistbench.showing.progress import Progress
 
 #: From this share of the cases on, those of a first round give its time.
 _KNOWN = 0.1
 
 
-def launches_at_once(plan: Plan, sides: Listings) -> int:
-    """Return how many launches run at the same time.
+def trials_at_once(plan: Plan, sides: Listings) -> int:
+    """Return how many trials run at the same time.
 
     It is as many as cores and memory allow, at most MAX_AT_ONCE.
     """
@@ -37,22 +37,22 @@ def launches_at_once(plan: Plan, sides: Listings) -> int:
     if devices != {"cpu"} or plan.parallel.intersection(sides.common):
         return 1
     core_limit = len(own_cores()) // max(max(sides.threads_of(case)) for case in sides.common)
-    launch_bytes = sum(sides.resident.values()) + 2 * sides.touched_bytes
-    memory_limit = available_bytes() // launch_bytes
+    trial_bytes = sum(sides.resident.values()) + 2 * sides.touched_bytes
+    memory_limit = available_bytes() // trial_bytes
     return int(max(1, min(MAX_AT_ONCE, core_limit, memory_limit)))
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Launches of one purpose."""
+    """Trials of one purpose."""
 
     number: int  # FIRST_STAGE or FRESH_STAGE
-    launches: int  # wanted, with those that the stage already has
-    min_launches: int  # fewest that can be judged, or confirm a slowdown
+    trials: int  # wanted, with those that the stage already has
+    min_trials: int  # fewest that can be judged, or confirm a slowdown
     cases: Sequence[str]  # node ids of the cases to measure
     # Time of the clock, in seconds, until when all but the fewest have to end.
     deadline: float
-    leaves_out: bool = False  # the slowest cases, if the fewest launches of all do not fit
+    leaves_out: bool = False  # the slowest cases, if the fewest trials of all do not fit
 
 
 @dataclass
@@ -61,36 +61,36 @@ class Rounds:
 
     plan: Plan
     budget: Budget
-    measured: Recorded  # receives the launches
+    measured: Recorded  # receives the trials
     log: Path
     progress: Progress
     seed: int
-    # Node id of a case that a launch did not find again -> why.
+    # Node id of a case that a trial did not find again -> why.
     _unmeasurable: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Remember the efforts of launches that fit into the budget."""
+        """Remember the efforts of trials that fit into the budget."""
         self._efforts = self.plan.efforts
 
     def run(self, stage: Stage) -> str:
-        """Run launches until the stage has enough, or the next would exceed its deadline.
+        """Run trials until the stage has enough, or the next would exceed its deadline.
 
         Returns:
-            Why there are too few launches to be judged; empty if there are enough.
+            Why there are too few trials to be judged; empty if there are enough.
 
         Raises:
-            LaunchError: a side cannot be measured.
+            GateError: a side cannot be measured.
         """
-        while (done := self.measured.number_of_launches(stage.number)) < stage.launches:
+        while (done := self.measured.number_of_trials(stage.number)) < stage.trials:
             if stage.number == FIRST_STAGE:
                 self._fit_into_budget(stage, done)
             round_s = self._next_round_s(stage)
             deadline = self._deadline(stage, done, round_s)
             if self.budget.now() + round_s > deadline:
                 fresh = "fresh " if stage.number == FRESH_STAGE else ""
-                used_up = f"the budget allowed {done} of {stage.launches} {fresh}launches"
+                used_up = f"the budget allowed {done} of {stage.trials} {fresh}trials"
                 self.progress.say(used_up)
-                return used_up if done < stage.min_launches else ""
+                return used_up if done < stage.min_trials else ""
             self._run_round(stage, done, round_s)
         return ""
 
@@ -108,33 +108,31 @@ class Rounds:
         return self.budget.mean_round_s(stage.number)
 
     def _deadline(self, stage: Stage, done: int, round_s: float) -> float:
-        """Return until when the next launch has to end."""
-        # To judge: time reserved for fresh launches would be of no use.
-        if done < stage.min_launches:
+        """Return until when the next trial has to end."""
+        # To judge: time reserved for fresh trials would be of no use.
+        if done < stage.min_trials:
             return self.budget.deadline
         if stage.number != FIRST_STAGE:
             return stage.deadline
-        return max(stage.deadline, self.budget.deadline_for_tenth_launch(done, round_s))
+        return max(stage.deadline, self.budget.deadline_for_tenth_trial(done, round_s))
 
     def _fit_into_budget(self, stage: Stage, done: int) -> None:
-        """Shorten the next launches if they would not end in time.
+        """Shorten the next trials if they would not end in time.
 
         If that is not enough for the fewest, leave out the slowest cases. The first round tries
-        those for which there is time if launches are quicker than expected.
+        those for which there is time if trials are quicker than expected.
         """
         cases = self._measurable(stage.cases)
-        launches = stage.launches - done
+        trials = stage.trials - done
         round_s = self.budget.round_s(cases, self._efforts)
         deadline = self._deadline(stage, done, round_s)
-        efforts = self.budget.efforts_that_fit(cases, self._efforts, launches, deadline)
-        if stage.leaves_out and done < stage.min_launches:
-            missing = stage.min_launches - done
+        efforts = self.budget.efforts_that_fit(cases, self._efforts, trials, deadline)
+        if stage.leaves_out and done < stage.min_trials:
+            missing = stage.min_trials - done
             kept = self.budget.cases_that_fit(cases, efforts, missing, stage.deadline)
             if kept and len(kept) < len(cases):
-                # Without the slowest cases the others may have longer launches.
-                efforts = self.budget.efforts_that_fit(
-                    kept, self._efforts, launches, stage.deadline
-                )
+                # Without the slowest cases the others may have longer trials.
+                efforts = self.budget.efforts_that_fit(kept, self._efforts, trials, stage.deadline)
                 tried = (
                     []
                     if done
@@ -154,28 +152,28 @@ class Rounds:
         self.progress.say(f"the budget leaves no time for {units.and_so_on(names)}")
 
     def _run_round(self, stage: Stage, done: int, round_s: float) -> None:
-        """Run launches at the same time, on different cores.
+        """Run trials at the same time, on different cores.
 
         Raises:
-            LaunchError: a side cannot be measured, or earlier launches have found none of the cases
+            GateError: a side cannot be measured, or earlier trials have found none of the cases
                 again.
         """
         cases = self._measurable(stage.cases)
         if not cases:
-            raise LaunchError(
+            raise GateError(
                 "no case is left to be measured: "
                 f"{'; '.join(reasons_with_cases(self._unmeasurable))}"
             )
         begins = self._shown_cases(stage, done, round_s)
-        count = min(self.budget.at_once, stage.launches - done)
-        seeds = [self.seed + len(self.measured.launches) + number for number in range(1, count + 1)]
+        count = min(self.budget.at_once, stage.trials - done)
+        seeds = [self.seed + len(self.measured.trials) + number for number in range(1, count + 1)]
         cores = own_cores()
         random.Random(seeds[0]).shuffle(cores)  # noqa: S311  # no secret
         began = self.budget.now()
         with ThreadPoolExecutor() as threads, ExitStack() as running:
-            launches = [
+            trials = [
                 running.enter_context(
-                    launching(
+                    running_trial(
                         self.plan,
                         seed,
                         cases,
@@ -185,30 +183,30 @@ class Rounds:
                 )
                 for slot, seed in enumerate(seeds)
             ]
-            for launch in launches:
-                launch.ready()
-            # The launches of a round measure equally many cases: those of one are shown.
+            for trial in trials:
+                trial.ready()
+            # The trials of a round measure equally many cases: those of one are shown.
             shown = [begins, *[None] * (count - 1)]
             results = [
-                threads.submit(launch.measure, begins_case)
-                for launch, begins_case in zip(launches, shown, strict=True)
+                threads.submit(trial.measure, begins_case)
+                for trial, begins_case in zip(trials, shown, strict=True)
             ]
             for result in results:
                 self._keep(stage, result.result())
         self.budget.rounds_s[stage.number].append(self.budget.now() - began)
 
-    def _keep(self, stage: Stage, result: LaunchResult) -> None:
-        """Write the samples of a launch.
+    def _keep(self, stage: Stage, result: TrialResult) -> None:
+        """Write the samples of a trial.
 
         Checked before they are written, as a bad line makes the file unreadable.
         """
         line = result.line(stage.number)
         try:
-            launch = Launch.from_line(line)
+            trial = Trial.from_line(line)
         except RecordError as error:
-            raise LaunchError(f"the result of a launch cannot be used: {error}") from None
-        self.measured.launches.append(launch)
-        self._unmeasurable |= launch.unmeasurable
+            raise GateError(f"the result of a trial cannot be used: {error}") from None
+        self.measured.trials.append(trial)
+        self._unmeasurable |= trial.unmeasurable
         append(self.measured.path, line)
         if stage.number == FIRST_STAGE:
             self.budget.spent.append(result.spent)
@@ -218,8 +216,8 @@ class Rounds:
 
         Until a round has ended, the first tenth of the cases gives its time.
         """
-        text = f"launch {done + 1} of {stage.launches}"
-        rounds = self.budget.rounds(stage.launches - done)
+        text = f"trial {done + 1} of {stage.trials}"
+        rounds = self.budget.rounds(stage.trials - done)
         is_known = bool(self.budget.rounds_s[stage.number]) or stage.number == FRESH_STAGE
         self.progress.step(text, left_s=round_s * rounds if is_known else None)
         began = self.budget.now()

@@ -1,6 +1,6 @@
-"""How many iterations a launch makes of a case, and how long its calls take.
+"""How many iterations a trial makes of a case, and how long its calls take.
 
-The processes of both sides choose equal numbers. The flow of a gate expects them, to make launches
+The processes of both sides choose equal numbers. The flow of a gate expects them, to make trials
 that fit into a budget.
 """
 
@@ -12,7 +12,7 @@ from mnistbench.gate.processes.messages import Efforts
 from mnistbench.gate.words import LEAST_PAIRS
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 
-#: Builds of each case of a workload in a launch with the effort 1. The second has the reverse order
+#: Builds of each case of a workload in a trial with the effort 1. The second has the reverse order
 #: of the first, so that quantities of the order cancel. With half of the effort there is one, whose
 #: order is drawn. A plain test has one, because its fixtures have made all objects before.
 BUILDS = 2

@@ -5,9 +5,9 @@ answers on its output with messages of one key, whose values are the other class
 
 ============== ===================================================================================
 ``SurveyJob``  ``selected`` (if the job asks for it); of a shard ``collected`` with its tests,
-               after which the gate writes those to run; ``case`` as in a launch; ``surveyed``
+               after which the gate writes those to run; ``case`` as in a trial; ``surveyed``
 ``CollectJob`` ``collected`` with the hash of the parameters of each test
-``LaunchJob``  ``ready`` when the side is loaded, after which the gate writes ``go``; ``case`` with
+``TrialJob``  ``ready`` when the side is loaded, after which the gate writes ``go``; ``case`` with
                the number of each case before it is measured, and that of all; ``result``
 ``CaptureJob`` ``captured``
 ============== ===================================================================================
@@ -30,19 +30,19 @@ from mnistbench.gate.processes.sides.stray import Imports
 
 
 class Efforts(NamedTuple):
-    """Factors of the numbers of iterations in a launch."""
+    """Factors of the numbers of iterations in a trial."""
 
     timed: float
     profiled: float
 
 
-#: Of a launch with all iterations.
+#: Of a trial with all iterations.
 ALL_ITERATIONS = Efforts(1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Spent:
-    """The time that a launch took for a case."""
+    """The time that a trial took for a case."""
 
     seconds: float  # with the fixtures before it, but those of the first case
     efforts: Efforts  # numbers of iterations that it made / those of ALL_ITERATIONS
@@ -90,7 +90,7 @@ class SurveyJob(Job):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchJob(Job):
+class TrialJob(Job):
     """Measure a side in turn with the process of the other side."""
 
     only: Sequence[str] | None = None  # node ids of the cases; all if None
@@ -117,7 +117,7 @@ class CaptureJob(Job):
     values: str  # folder for values that a script reads
 
 
-_JOBS = {job.__name__: job for job in (CollectJob, SurveyJob, LaunchJob, CaptureJob)}
+_JOBS = {job.__name__: job for job in (CollectJob, SurveyJob, TrialJob, CaptureJob)}
 
 
 def line_of(job: Job) -> str:
@@ -207,7 +207,7 @@ class Surveys:
 
 @dataclass(frozen=True)
 class SideResult:
-    """The end of a launch: ``result``."""
+    """The end of a trial: ``result``."""
 
     side: str
     cases: Mapping[str, tuple[Mapping[str, Any], ...]]  # node id -> columns of each build

@@ -1,6 +1,6 @@
 """``mnistbench gate --qualify``: what gates find on a machine.
 
-``measurement`` asks the flow of a gate for launches of the same code on both sides;
+``measurement`` asks the flow of a gate for trials of the same code on both sides;
 ``resampling`` draws gates from them, which are judged as real ones; ``result`` has what was found,
 in a file that later gates read; ``report`` shows it.
 

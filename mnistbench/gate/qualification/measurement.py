@@ -1,4 +1,4 @@
-"""Launches of the same code on both sides, and what gates that are drawn from them find."""
+"""Trials of the same code on both sides, and what gates that are drawn from them find."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from mnistbench.core.errors import UsageError
 from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, End
 from mnistbench.gate.flow import RunningGate, surveyed
 from mnistbench.gate.measure.rounds import Rounds, Stage
-from mnistbench.gate.options import LAUNCHES, GateOptions
-from mnistbench.gate.qualification.resampling import least_launches, resample
+from mnistbench.gate.options import TRIALS, GateOptions
+from mnistbench.gate.qualification.resampling import least_trials, resample
 from mnistbench.gate.qualification.result import Qualification
 from mnistbench.showing.progress import Progress
 
-#: Time of a qualification without --launches and --budget, in seconds.
+#: Time of a qualification without --trials and --budget, in seconds.
 QUALIFYING_S = 600.0
 #: Time of the resampling of a qualification, in seconds.
 RESAMPLING_S = 60.0
-#: Share of a qualification for launches.
-LAUNCHES_SHARE = 0.75
-#: Most launches that a qualification makes by itself, as a multiple of the fewest.
-MOST_LAUNCHES = 5
+#: Share of a qualification for trials.
+TRIALS_SHARE = 0.75
+#: Most trials that a qualification makes by itself, as a multiple of the fewest.
+MOST_TRIALS = 5
 
 
 def check(options: GateOptions) -> None:
@@ -42,10 +42,10 @@ def check(options: GateOptions) -> None:
             "--qualify: measures the working tree on both sides; remove the options of base and "
             "head"
         )
-    least = least_launches(options)
-    if "launches" in options.given_fields and options.launches < least:
+    least = least_trials(options)
+    if "trials" in options.given_fields and options.trials < least:
         raise UsageError(
-            f"--launches: {options.launches} are too few for --qualify; give at least {least}"
+            f"--trials: {options.trials} are too few for --qualify; give at least {least}"
         )
 
 
@@ -64,7 +64,7 @@ def qualify(options: GateOptions, progress: Progress, seed: int | None = None) -
         return end
 
     of_all = replace(options, all_cases=True)
-    with surveyed(of_all, progress, seed, least_launches(options)) as gate:
+    with surveyed(of_all, progress, seed, least_trials(options)) as gate:
         gate.run(lambda cases: measure_cases(cases, gate))
         qualification = Qualification(gate.rounds.measured, found)
     try:
@@ -78,26 +78,24 @@ def qualify(options: GateOptions, progress: Progress, seed: int | None = None) -
 
 
 def _measure(cases: Sequence[str], options: GateOptions, rounds: Rounds) -> End:
-    """Make launches: as many as the options give, else for about ten minutes."""
+    """Make trials: as many as the options give, else for about ten minutes."""
     budget = rounds.budget
-    least = least_launches(options)
-    stage = Stage(FIRST_STAGE, options.launches, least, cases, budget.deadline)
-    if "launches" not in options.given_fields:
-        rounds.run(replace(stage, launches=budget.at_once))
-        launches_s = LAUNCHES_SHARE * (options.budget_s or QUALIFYING_S)
+    least = least_trials(options)
+    stage = Stage(FIRST_STAGE, options.trials, least, cases, budget.deadline)
+    if "trials" not in options.given_fields:
+        rounds.run(replace(stage, trials=budget.at_once))
+        trials_s = TRIALS_SHARE * (options.budget_s or QUALIFYING_S)
         rounds_that_fit = (
-            int(launches_s / budget.mean_round_s(FIRST_STAGE))
-            if budget.rounds_s[FIRST_STAGE]
-            else 0
+            int(trials_s / budget.mean_round_s(FIRST_STAGE)) if budget.rounds_s[FIRST_STAGE] else 0
         )
-        fitting = min(MOST_LAUNCHES * least, rounds_that_fit * budget.at_once)
-        stage = replace(stage, launches=max(least, fitting))
+        fitting = min(MOST_TRIALS * least, rounds_that_fit * budget.at_once)
+        stage = replace(stage, trials=max(least, fitting))
     return End(rounds.run(stage))
 
 
 def _found(options: GateOptions, rounds: Rounds) -> dict[str, Any]:
-    """Return what gates find that have as many launches as real ones of these cases."""
+    """Return what gates find that have as many trials as real ones of these cases."""
     budget = rounds.budget
-    gate_s = budget.survey_s + budget.rounds(LAUNCHES) * budget.mean_round_s(FIRST_STAGE)
+    gate_s = budget.survey_s + budget.rounds(TRIALS) * budget.mean_round_s(FIRST_STAGE)
     until = min(budget.deadline, budget.now() + RESAMPLING_S)
     return resample(rounds.measured, options, gate_s, lambda: budget.now() < until)

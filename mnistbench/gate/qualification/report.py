@@ -26,7 +26,7 @@ def report(qualification: Qualification, top: int) -> tuple[str, Report]:
     sentence = qualification.sentence()
     elapsed = units.duration(measured.end.elapsed_s * 1e9)
     cases = units.counted(len(measured.header.labels), "case")
-    count = f"{cases}, {len(measured.launches)} launches, {elapsed} from start to finish"
+    count = f"{cases}, {len(measured.trials)} trials, {elapsed} from start to finish"
     blocks = [
         Block(
             "",

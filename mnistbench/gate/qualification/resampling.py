@@ -1,6 +1,6 @@
-"""Gates that are resampled from launches of the same code on both sides.
+"""Gates that are resampled from trials of the same code on both sides.
 
-The roles of each launch are drawn anew, which is allowed because both sides ran the same code. This
+The roles of each trial are drawn anew, which is allowed because both sides ran the same code. This
 makes the null hypothesis true by construction, so such gates cannot show a false alarm that the
 roles themselves cause; gates with the roles as recorded can. A slowdown is simulated by adding
 log(1 + change) to the differences of a case, or of an operation and, weighted by its share, of its
@@ -26,7 +26,7 @@ from mnistbench.gate.decide.statistics.raw_samples import Recorded
 from mnistbench.gate.decide.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.decide.verdict.findings import checkpoints, checkpoints_after
-from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.options import TRIALS, Thresholds
 from mnistbench.gate.words import ALL_CASES, WALL
 from mnistbench.judging.distributions import binomial_interval
 from mnistbench.judging.kinds import ITERATION, ONCE
@@ -50,17 +50,17 @@ NOISY = 1.5
 signed_change = partial(units.percent, signed=True)
 
 
-def least_launches(limits: Thresholds) -> int:
-    """Return the most launches of a gate, which are the fewest that a qualification needs."""
-    return LAUNCHES + max(checkpoints(limits))
+def least_trials(limits: Thresholds) -> int:
+    """Return the most trials of a gate, which are the fewest that a qualification needs."""
+    return TRIALS + max(checkpoints(limits))
 
 
 class Pool:
-    """Launches of the same code, from which gates are drawn."""
+    """Trials of the same code, from which gates are drawn."""
 
     def __init__(self, quantities: Sequence[Quantity], seed: int = 1) -> None:
         self.quantities = quantities
-        self.launches = len(quantities[0].logs)
+        self.trials = len(quantities[0].logs)
         self._logs = np.array([quantity.logs for quantity in quantities])
         self._seed = seed
         self._draw = np.random.default_rng(seed)
@@ -71,7 +71,7 @@ class Pool:
         hit: Quantity | None = None,
         change: float = 0.0,
         *,
-        launches: int = LAUNCHES,
+        trials: int = TRIALS,
         start: int | None = None,
     ) -> tuple[list[Estimate], Decision]:
         """Return what the first stage flags, and the decision.
@@ -80,13 +80,13 @@ class Pool:
             limits: the thresholds.
             hit: the case or operation that is slower.
             change: of it, as a share.
-            launches: of the first stage.
-            start: number of the first launch; all keep their roles. If not given, it is drawn, with
+            trials: of the first stage.
+            start: number of the first trial; all keep their roles. If not given, it is drawn, with
                 new roles.
         """
-        size = launches + max(checkpoints(limits))
-        drawn = np.arange(size) + (self._draw.integers(self.launches) if start is None else start)
-        logs = self._logs[:, drawn % self.launches] * (
+        size = trials + max(checkpoints(limits))
+        drawn = np.arange(size) + (self._draw.integers(self.trials) if start is None else start)
+        logs = self._logs[:, drawn % self.trials] * (
             self._draw.choice([-1.0, 1.0], size) if start is None else 1.0
         )
         for row, quantity in enumerate(self.quantities):
@@ -101,13 +101,13 @@ class Pool:
             replace(quantity, logs=tuple(row))
             for quantity, row in zip(self.quantities, logs, strict=True)
         ]
-        first = [replace(quantity, logs=quantity.logs[:launches]) for quantity in sampled]
+        first = [replace(quantity, logs=quantity.logs[:trials]) for quantity in sampled]
         decision = decide(first, [], limits, self._seed)
         flagged = [finding.screened for finding in decision.findings]
         cases = {estimate.quantity.case for estimate in flagged}
-        for checkpoint in checkpoints_after(launches, limits) if cases else ():
+        for checkpoint in checkpoints_after(trials, limits) if cases else ():
             fresh = [
-                replace(quantity, logs=quantity.logs[launches : launches + checkpoint])
+                replace(quantity, logs=quantity.logs[trials : trials + checkpoint])
                 for quantity in sampled
                 if {quantity.case, ALL_CASES} & cases
             ]
@@ -132,10 +132,10 @@ def _has_slower(result: Decision) -> bool:
     return any(finding.is_slower for finding in result.findings)
 
 
-def share(hits: int, trials: int) -> str:
+def share(hits: int, draws: int) -> str:
     """Return a share with its 95 % interval as text."""
-    low, high = map(units.percent, binomial_interval(hits, trials))
-    return f"{units.percent(hits / trials)} ({low} to {high})"
+    low, high = map(units.percent, binomial_interval(hits, draws))
+    return f"{units.percent(hits / draws)} ({low} to {high})"
 
 
 def resample(
@@ -146,15 +146,15 @@ def resample(
 ) -> dict[str, Any]:
     """Return what gates with these limits find on this machine, as JSON.
 
-    Empty if no case has times in every launch.
+    Empty if no case has times in every trial.
 
     Args:
-        measured: ``least_launches(limits)`` of the same code or more.
+        measured: ``least_trials(limits)`` of the same code or more.
         limits: the thresholds of the gates.
-        gate_s: duration of a gate without fresh launches, in seconds.
+        gate_s: duration of a gate without fresh trials, in seconds.
         may_go_on: whether there is time for more gates, asked after a tenth of them.
     """
-    same = quantities.quantities(measured.launches)
+    same = quantities.quantities(measured.trials)
     hits = [
         quantity
         for quantity in same
@@ -174,7 +174,7 @@ def resample(
         gates += [pool.gate(limits)[1] for _ in range(2)]
     windows = [
         _has_slower(pool.gate(limits, start=start)[1])
-        for start in range(pool.launches - least_launches(limits) + 1)
+        for start in range(pool.trials - least_trials(limits) + 1)
     ]
     highs = [
         {
@@ -206,8 +206,8 @@ def resample(
         "windows_regressed": sum(windows),
         "other_programs": statistics.fmean(
             side.queued
-            for launch in measured.launches
-            for case in launch.cases.values()
+            for trial in measured.trials
+            for case in trial.cases.values()
             for build in case
             for side in build.values()
         ),
@@ -218,7 +218,7 @@ def resample(
     # The latter say nothing of the machine.
     judged = {*(hit.case for hit in hits), *measured.unmeasurable}
     without = [measured.header.names[case] for case in measured.header.labels if case not in judged]
-    reasons = [f"{name} has no usable time in every launch" for name in without]
+    reasons = [f"{name} has no usable time in every trial" for name in without]
     return {
         **data,
         "reasons": [*reasons, *_reasons(data)],
@@ -237,13 +237,11 @@ def _reasons(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _improvements(data: Mapping[str, Any], limits: Thresholds) -> Iterator[str]:
-    """Yield what limits the machine, as its launches show."""
+    """Yield what limits the machine, as its trials show."""
     if data["rules_out"] > limits.case:
-        needed = math.ceil(
-            LAUNCHES * (math.log1p(data["rules_out"]) / math.log1p(limits.case)) ** 2
-        )
+        needed = math.ceil(TRIALS * (math.log1p(data["rules_out"]) / math.log1p(limits.case)) ** 2)
         yield (
-            f"about {needed} --launches would rule out {units.percent(limits.case)}: bounds fall "
+            f"about {needed} --trials would rule out {units.percent(limits.case)}: bounds fall "
             "with their square root"
         )
     noisiest, *quieter = sorted(data["cases"], key=itemgetter("rules_out"), reverse=True)

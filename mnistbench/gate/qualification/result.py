@@ -33,7 +33,7 @@ class _Saved:
 
 @dataclass(frozen=True)
 class Qualification:
-    """Launches of the same code, and what gates that are drawn from them find."""
+    """Trials of the same code, and what gates that are drawn from them find."""
 
     measured: Recorded
     found: Mapping[str, Any] = field(default_factory=dict)  # empty: no gate could be drawn
@@ -53,7 +53,7 @@ class Qualification:
         if not data:
             return (
                 "this runner is not qualified: "
-                f"{self.measured.end.cut_short or 'no case has usable times in every launch'}"
+                f"{self.measured.end.cut_short or 'no case has usable times in every trial'}"
             )
         verb, when = ("was", f" on {day}") if day else ("is", "")
         because = ", and ".join(data["reasons"])

@@ -8,7 +8,7 @@ from mnistbench.core.record import finite
 from mnistbench.gate.decide.statistics.case_names import CaseNames
 from mnistbench.gate.decide.statistics.permutation import CONFIDENCE
 from mnistbench.gate.decide.verdict.estimates import Estimate
-from mnistbench.gate.decide.verdict.findings import SCREENING, LaunchFinding, checkpoints, product
+from mnistbench.gate.decide.verdict.findings import SCREENING, GateFinding, checkpoints, product
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.explain.texts import cause_text, causes_of
 from mnistbench.gate.report.outcome import sentence
@@ -68,8 +68,8 @@ def json_data(rows: Rows) -> dict[str, Any]:
             "unused": verdict.reach.unused,
             "dependencies": verdict.reach.dependencies,
         },
-        "launches": decision.launches,
-        "fresh_launches": decision.fresh,
+        "trials": decision.trials,
+        "fresh_trials": decision.fresh,
         "shard": str(header.shard) if header.shard.of > 1 and not verdict.recorded.shards else None,
         "shards": [
             {
@@ -103,7 +103,7 @@ def json_data(rows: Rows) -> dict[str, Any]:
         "once": [_estimate(estimate, names) for estimate in decision.once],
         "operations": [_estimate(estimate, names) for estimate in decision.operations],
         "exact": {names[case]: texts for case, texts in rows.exact_differences.items()},
-        "far_launches": [case.text for case in rows.far_launches],
+        "far_trials": [case.text for case in rows.far_trials],
         "reproducers": [
             {
                 "case": names[case],
@@ -126,7 +126,7 @@ def json_data(rows: Rows) -> dict[str, Any]:
     }
 
 
-def _causes(finding: LaunchFinding, verdict: Verdict) -> dict[str, Any]:
+def _causes(finding: GateFinding, verdict: Verdict) -> dict[str, Any]:
     """Return the functions that explain a finding, the most probable cause first."""
     explained = causes_of(finding, verdict)
     text = cause_text(finding, verdict)
@@ -169,5 +169,5 @@ def _estimate(estimate: Estimate, names: CaseNames) -> dict[str, Any]:
         "share": quantity.share,
         **{name: finite(getattr(estimate, name)) for name in ("change", "low", "high")},
         "p": estimate.p,
-        "launches": estimate.launches,
+        "trials": estimate.trials,
     }

@@ -18,7 +18,7 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
     """Yield what was measured, on which machine, and what differs beside the code."""
     header = verdict.header
     decision = verdict.shown
-    launches = units.counted(decision.launches, "launch", "launches")
+    trials = units.counted(decision.trials, "trial", "trials")
     fresh = f" and {units.counted(decision.fresh, 'fresh one')}" if decision.fresh else ""
     yield f"base {header.base} -> head {header.head}"
     count = units.counted(len(header.labels), "case")
@@ -28,7 +28,7 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
     if verdict.end.elapsed_s:
         time = f"{units.duration(verdict.end.elapsed_s * 1e9)} from start to finish"
     frameworks = "".join(f", {name} {version}" for name, version in header.sides.frameworks.items())
-    yield f"measured: {count}, {launches}{fresh}, {time}{frameworks}"
+    yield f"measured: {count}, {trials}{fresh}, {time}{frameworks}"
     if parts := ", ".join(
         f"{name} {units.duration(part_s * 1e9)}"
         for name, part_s in verdict.end.parts_s.items()
@@ -144,7 +144,7 @@ def note_lines(rows: Rows) -> Iterable[str]:
     for notes in _notes_of_cases(rows):
         yield from _grouped_by_text(notes, rows)
     yield from (f"--accept {pattern!r} matched no regression" for pattern in rows.verdict.unused)
-    yield from _far_launches(rows)
+    yield from _far_trials(rows)
 
 
 def _left_out(rows: Rows) -> Iterable[tuple[str, str]]:
@@ -192,7 +192,7 @@ def _notes_of_cases(rows: Rows) -> Iterable[list[tuple[str, str]]]:
         (names[case], not_finite.format(" and in the ".join(with_infinity)))
         for case, with_infinity in verdict.not_finite.items()
     ]
-    fresh = units.counted(verdict.shown.fresh, "fresh launch", "fresh launches")
+    fresh = units.counted(verdict.shown.fresh, "fresh trial", "fresh trials")
     yield [
         (names[quantity.case], f"{quantity.title} was flagged, and {fresh} did not confirm it")
         for finding in verdict.shown.findings
@@ -201,13 +201,13 @@ def _notes_of_cases(rows: Rows) -> Iterable[list[tuple[str, str]]]:
     ]
 
 
-def _far_launches(rows: Rows) -> list[str]:
+def _far_trials(rows: Rows) -> list[str]:
     """Return the sentence about a case; of several the worst and their number, or --verbose all."""
-    cases = rows.far_launches
+    cases = rows.far_trials
     if len(cases) < 2 or rows.verdict.options.everything:
         return [case.text for case in cases]
     worst = max(cases, key=lambda case: case.distance)
-    return [f"launches far from the others in {len(cases)} cases; the worst is {worst.text}"]
+    return [f"trials far from the others in {len(cases)} cases; the worst is {worst.text}"]
 
 
 def _grouped_by_text(

@@ -12,8 +12,8 @@ from mnistbench.gate.decide.verdict.reasons import (
     NOTHING_TO_COMPARE,
     bound_reason,
     dependencies_text,
-    launches_needed,
     not_followed_texts,
+    trials_needed,
     uncovered_text,
     unused_text,
 )
@@ -36,7 +36,7 @@ from mnistbench.judging.verdicts import (
 #: Most noisy cases of which each has a line of its own.
 MAX_NOISY_CASES = 10
 
-#: Launches that are suggested are at most this multiple of those that were measured.
+#: Trials that are suggested are at most this multiple of those that were measured.
 MAX_SUGGESTED = 2
 
 
@@ -180,7 +180,7 @@ def _sufficient_budget(verdict: Verdict) -> Iterable[str]:
     """Yield which budget is expected to be enough, if it was too small."""
     sufficient_s = verdict.recorded.sufficient_s
     if sufficient_s and any(reason.kind in (BUDGET, UNCONFIRMED) for reason in verdict.reasons):
-        yield f"--budget {budget_text(sufficient_s)} is expected to be enough for all launches"
+        yield f"--budget {budget_text(sufficient_s)} is expected to be enough for all trials"
 
 
 def _other_work(verdict: Verdict) -> Iterable[str]:
@@ -268,14 +268,12 @@ def not_seen(verdict: Verdict) -> Iterable[str]:
 
     One with this share would have occurred with CONFIDENCE.
 
-    Source: the exact binomial bound for no event in n trials, 1 - 0.05^(1 / n); for many trials the
-    rule of three, 3 / n.
+    Source: the exact binomial bound for no event in n observations, 1 - 0.05^(1 / n); for many of
+    them the rule of three, 3 / n.
     """
 
     def iterations_of(case: str) -> int:
-        builds = [
-            build for launch in verdict.recorded.launches for build in launch.cases.get(case, ())
-        ]
+        builds = [build for trial in verdict.recorded.trials for build in trial.cases.get(case, ())]
         # Blocks show CPU time alone, so an iteration that waits is seen in turn only.
         return min(
             sum(len(build[side].times.get(WALL, ())) for build in builds) for side in (BASE, HEAD)
@@ -285,12 +283,12 @@ def not_seen(verdict: Verdict) -> Iterable[str]:
         return
     case = min(verdict.header.labels, key=iterations_of)
     iterations = max(1, iterations_of(case))
-    rarest_launch, rarest_iteration = (
-        1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.shown.launches, iterations)
+    rarest_trial, rarest_iteration = (
+        1 - (1 - CONFIDENCE) ** (1 / count) for count in (verdict.shown.trials, iterations)
     )
     yield (
-        f"not ruled out: a slowdown in less than {units.percent(rarest_launch)} of all processes "
-        f"({verdict.shown.launches} launches), or in fewer than 1 of "
+        f"not ruled out: a slowdown in less than {units.percent(rarest_trial)} of all processes "
+        f"({verdict.shown.trials} trials), or in fewer than 1 of "
         f"{math.floor(1 / rarest_iteration)} iterations ({iterations} on each side of "
         f"{verdict.names[case]})"
     )
@@ -333,22 +331,22 @@ def _largest_highs(estimates: Iterable[Estimate]) -> list[float]:
 
 
 def next_step(estimates: Sequence[Estimate], verdict: Verdict, more: str = "") -> str:
-    """Return what it costs to settle more cases, if at most MAX_SUGGESTED times the launches do.
+    """Return what it costs to settle more cases, if at most MAX_SUGGESTED times the trials do.
 
     Args:
         estimates: with upper bounds that are too large.
         verdict: the content of the report.
         more: what the settled ones are called beside their number.
     """
-    launches = verdict.decision.launches
+    trials = verdict.decision.trials
     needed: dict[str, float] = {}
     for estimate in estimates:
-        number = launches_needed(estimate, verdict.options.pass_limit(estimate.quantity))
+        number = trials_needed(estimate, verdict.options.pass_limit(estimate.quantity))
         case = estimate.quantity.case
         needed[case] = max(needed.get(case, number), number)
-    affordable = [number for number in needed.values() if number <= MAX_SUGGESTED * launches]
+    affordable = [number for number in needed.values() if number <= MAX_SUGGESTED * trials]
     if not affordable:
         return ""
     elapsed_s = verdict.end.elapsed_s
-    time = f" ({units.duration(1e9 * elapsed_s * max(affordable) / launches)})" if elapsed_s else ""
-    return f", and about {max(affordable)} launches{time} would settle {len(affordable)}{more}"
+    time = f" ({units.duration(1e9 * elapsed_s * max(affordable) / trials)})" if elapsed_s else ""
+    return f", and about {max(affordable)} trials{time} would settle {len(affordable)}{more}"

@@ -20,7 +20,7 @@ from mnistbench.gate.decide.statistics.quantities import Quantity, how_replaced
 from mnistbench.gate.decide.verdict.decision import Decision
 from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.decide.verdict.exact_differences import OTHER_PATH
-from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.explain.texts import LIKELY, cause_name, cause_text, function_differences
 from mnistbench.gate.words import BUSY, CPU, DEVICE
@@ -38,7 +38,7 @@ CLOCKS = {CPU: "CPU", DEVICE: "device elapsed", BUSY: "device busy"}
 #: Where everything is that a report leaves out.
 SEE_ALL = "to see all: mnistbench judge FILE --verbose"
 
-#: A launch is far from the others if its distance from their median is larger than this many robust
+#: A trial is far from the others if its distance from their median is larger than this many robust
 #: standard deviations.
 FAR = 4.0
 
@@ -51,7 +51,7 @@ def signed(change: float) -> str:
     return "new" if change == math.inf else units.percent(change, signed=True)
 
 
-def change_text(estimate: Estimate, launches: str = "") -> str:
+def change_text(estimate: Estimate, trials: str = "") -> str:
     """Return the change of a quantity with its interval, its times, and the change of the case."""
     quantity = estimate.quantity
     of_case = " of the case" if quantity.kind == ADDED else ""
@@ -60,7 +60,7 @@ def change_text(estimate: Estimate, launches: str = "") -> str:
         if estimate.change == math.inf
         else [f"{signed(estimate.low)} to {signed(estimate.high)}"]
     )
-    beside = "".join(interval) + (launches if interval else launches.removeprefix(", "))
+    beside = "".join(interval) + (trials if interval else trials.removeprefix(", "))
     change = f"{signed(estimate.change)}{of_case}" + (f" ({beside})" if beside else "")
     with_times = f"{change}, {amounts(quantity)}"
     if not quantity.is_operation or quantity.kind == ADDED:
@@ -86,11 +86,11 @@ def table_name(quantity: Quantity) -> str:
 class FindingRow:
     """What a report says of a finding, and of the same by other clocks of its case."""
 
-    finding: LaunchFinding
+    finding: GateFinding
     case_name: str
     estimate: Estimate  # the one to show
     verdict: str  # with the reason if it is accepted
-    launches: str  # which ones the estimate is of, if it is not of all
+    trials: str  # which ones the estimate is of, if it is not of all
     clocks: tuple[str, ...]  # changes of the case by other clocks
     reasons: tuple[str, ...]  # for the verdict
     cause: str  # what probably caused it, or why that is not known; empty if there is nothing
@@ -101,13 +101,13 @@ class FindingRow:
     def line(self) -> str:
         """Everything but the cause in one line."""
         quantity = self.finding.quantity
-        changed = change_text(self.estimate, self.launches and f", {self.launches}")
+        changed = change_text(self.estimate, self.trials and f", {self.trials}")
         first = f"{self.verdict}: {quantity.title} ({self.case_name}), {changed}"
         return "; ".join(filter(None, (first, *self.clocks, *self.reasons, self.advice)))
 
 
 def _finding_row(
-    finding: LaunchFinding, *by_other_clocks: LaunchFinding, verdict: Verdict
+    finding: GateFinding, *by_other_clocks: GateFinding, verdict: Verdict
 ) -> FindingRow:
     """Return the row of a finding; ``by_other_clocks`` are of the same case."""
     accepted = f", accepted: {verdict.options.reason}" if finding.accepted else ""
@@ -131,7 +131,7 @@ def _finding_row(
         verdict.names[finding.quantity.case],
         _shown_estimate(finding, verdict),
         verdict=f"{finding.verdict}{accepted}",
-        launches="fresh launches only" if is_fresh else "",
+        trials="fresh trials only" if is_fresh else "",
         clocks=tuple(
             f"{same.quantity.title} {signed(_shown_estimate(same, verdict).change)}"
             for same in by_other_clocks
@@ -143,10 +143,10 @@ def _finding_row(
     )
 
 
-def _shown_estimate(finding: LaunchFinding, verdict: Verdict) -> Estimate:
-    """Return the estimate of all launches of what got slower, else that of the fresh launches.
+def _shown_estimate(finding: GateFinding, verdict: Verdict) -> Estimate:
+    """Return the estimate of all trials of what got slower, else that of the fresh trials.
 
-    Fresh launches did not choose the quantity.
+    Fresh trials did not choose the quantity.
     """
     if not finding.is_slower:
         return finding.best
@@ -158,27 +158,27 @@ def _shown_estimate(finding: LaunchFinding, verdict: Verdict) -> Estimate:
     )
 
 
-def _confirmation(finding: LaunchFinding) -> str:
-    """Return which launches confirmed a slowdown, and how large it is in them alone."""
+def _confirmation(finding: GateFinding) -> str:
+    """Return which trials confirmed a slowdown, and how large it is in them alone."""
     if not finding.is_slower or not finding.confirmed:
         return ""
-    launches = units.counted(finding.confirmed.launches, "fresh launch", "fresh launches")
+    trials = units.counted(finding.confirmed.trials, "fresh trial", "fresh trials")
     if not 0 < finding.least < math.inf:
-        return f"confirmed by {launches}"
-    return f"confirmed by {launches}, which show {signed(finding.least)} or more"
+        return f"confirmed by {trials}"
+    return f"confirmed by {trials}, which show {signed(finding.least)} or more"
 
 
-def _too_few(finding: LaunchFinding) -> str:
-    """Return that an improvement needs more fresh launches to be one."""
+def _too_few(finding: GateFinding) -> str:
+    """Return that an improvement needs more fresh trials to be one."""
     if finding.verdict != UNCONFIRMED or finding.screened.change > 0 or finding.could_be_confirmed:
         return ""
     if not finding.confirmed:
-        return f"no fresh launch has measured it again, so it is not called {IMPROVED}"
-    fresh = units.counted(finding.confirmed.launches, "fresh launch is", "fresh launches are")
+        return f"no fresh trial has measured it again, so it is not called {IMPROVED}"
+    fresh = units.counted(finding.confirmed.trials, "fresh trial is", "fresh trials are")
     return f"{fresh} too few to call it {IMPROVED}"
 
 
-def _compared_with_limit(finding: LaunchFinding, verdict: Verdict) -> str:
+def _compared_with_limit(finding: GateFinding, verdict: Verdict) -> str:
     """Return whether a slowdown is larger than the limit, or may be smaller."""
     if not finding.is_slower:
         return ""
@@ -187,7 +187,7 @@ def _compared_with_limit(finding: LaunchFinding, verdict: Verdict) -> str:
 
 
 def _by_one_clock(
-    finding: LaunchFinding, by_other_clocks: Sequence[LaunchFinding], verdict: Verdict
+    finding: GateFinding, by_other_clocks: Sequence[GateFinding], verdict: Verdict
 ) -> str:
     """Return what the other clocks of a case show, if only this one shows that it got slower."""
     quantity = finding.quantity
@@ -209,7 +209,7 @@ def _by_one_clock(
     return f"not confirmed by {', nor by '.join(texts)}"
 
 
-def _less_work(finding: LaunchFinding, verdict: Verdict) -> str:
+def _less_work(finding: GateFinding, verdict: Verdict) -> str:
     """Return why a case may be faster because the head does less in the time that is measured."""
     if finding.verdict != IMPROVED:
         return ""
@@ -231,7 +231,7 @@ def _less_work(finding: LaunchFinding, verdict: Verdict) -> str:
     return f"but {', and '.join(doubts)}" if doubts else ""
 
 
-def _cause(finding: LaunchFinding, verdict: Verdict) -> str:
+def _cause(finding: GateFinding, verdict: Verdict) -> str:
     """Return the function and the exact difference that probably caused a finding."""
     functions = cause_text(finding, verdict)
     difference = _more_work(finding, verdict)
@@ -240,7 +240,7 @@ def _cause(finding: LaunchFinding, verdict: Verdict) -> str:
     return f"{LIKELY}{difference}"
 
 
-def _more_work(finding: LaunchFinding, verdict: Verdict) -> str:
+def _more_work(finding: GateFinding, verdict: Verdict) -> str:
     """Return the exact difference that probably caused the slowdown of a case."""
     quantity = finding.quantity
     if not finding.is_slower or not quantity.is_case:
@@ -249,7 +249,7 @@ def _more_work(finding: LaunchFinding, verdict: Verdict) -> str:
     return next((sentence for sentence in sentences if _is_more(sentence)), "")
 
 
-def _difference_of_operation(finding: LaunchFinding, verdict: Verdict) -> str:
+def _difference_of_operation(finding: GateFinding, verdict: Verdict) -> str:
     """Return more or other work of an operation that got slower."""
     quantity = finding.quantity
     if not finding.is_slower or quantity.is_case:
@@ -268,7 +268,7 @@ def _is_more(sentence: str) -> bool:
     return match is not None and float(match[2].replace(",", "")) > float(match[1].replace(",", ""))
 
 
-def _gone_in_other_places(finding: LaunchFinding, verdict: Verdict) -> str:
+def _gone_in_other_places(finding: GateFinding, verdict: Verdict) -> str:
     """Return what is gone in other places of the case, for operations that replace nothing.
 
     They may be a fusion of operations of several modules. Nothing shows that, so the regression
@@ -359,18 +359,18 @@ def clocks_of(rows: Sequence[CaseRow]) -> dict[str, str]:
     }
 
 
-# ---- Launches far from the others ---------------------------------------------------------------
+# ---- Trials far from the others ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class FarLaunches:
-    """The launches of a case that are far from the others."""
+class FarTrials:
+    """The trials of a case that are far from the others."""
 
     case: str  # its name
     title: str  # of the clock
     far_logs: tuple[float, ...]  # log(head / base) of each, the farthest first
-    median_log: float  # of all launches
-    launches: int
+    median_log: float  # of all trials
+    trials: int
 
     @property
     def distance(self) -> float:
@@ -382,7 +382,7 @@ class FarLaunches:
         """The sentence about the case."""
         shown = units.and_so_on([signed(change_of(log)) for log in self.far_logs])
         return (
-            f"{self.case}: {len(self.far_logs)} of {self.launches} launches far from the others "
+            f"{self.case}: {len(self.far_logs)} of {self.trials} trials far from the others "
             f"by {self.title} ({shown}; median {signed(change_of(self.median_log))}), so single "
             "processes may be slower or faster"
         )
@@ -422,7 +422,7 @@ class Rows:
     @functools.cached_property
     def findings(self) -> list[FindingRow]:
         """The findings to report, regressions first; one for the time of a case by all clocks."""
-        rows: dict[tuple[object, ...], list[LaunchFinding]] = {}
+        rows: dict[tuple[object, ...], list[GateFinding]] = {}
         for finding in sorted(
             without_duplicate_means(self.decision.findings),
             key=lambda finding: GRAVITY.index(finding.verdict),
@@ -520,13 +520,13 @@ class Rows:
         }
 
     @functools.cached_property
-    def far_launches(self) -> list[FarLaunches]:
-        """The cases with launches that are far from the others, by the first clock that shows it.
+    def far_trials(self) -> list[FarTrials]:
+        """The cases with trials that are far from the others, by the first clock that shows it.
 
         They differ by the threshold or more: single processes may be slow. Source of the factor of
         the median absolute deviation: that of a normal distribution, 1 / 0.6745.
         """
-        cases: dict[str, FarLaunches] = {}
+        cases: dict[str, FarTrials] = {}
         for estimate in self.decision.cases:
             quantity = estimate.quantity
             middle = statistics.median(quantity.logs)
@@ -536,7 +536,7 @@ class Rows:
             if not far_logs or quantity.kind == MEAN or quantity.case in cases:
                 continue
             far_logs.sort(key=lambda log: -abs(log - middle))
-            cases[quantity.case] = FarLaunches(
+            cases[quantity.case] = FarTrials(
                 self.names[quantity.case],
                 quantity.title,
                 tuple(far_logs),
@@ -555,7 +555,7 @@ def with_everything(verdict: Verdict) -> Verdict:
     return replace(verdict, options=replace(verdict.options, everything=True, top=sys.maxsize))
 
 
-def without_duplicate_means(findings: Sequence[LaunchFinding]) -> list[LaunchFinding]:
+def without_duplicate_means(findings: Sequence[GateFinding]) -> list[GateFinding]:
     """Leave out the mean of a case if the median by the same clock explains it.
 
     The median then has the same verdict, and its upper bound reaches the change of the mean.
@@ -566,7 +566,7 @@ def without_duplicate_means(findings: Sequence[LaunchFinding]) -> list[LaunchFin
         if finding.quantity.is_case and finding.quantity.kind != MEAN
     }
 
-    def is_explained(finding: LaunchFinding) -> bool:
+    def is_explained(finding: GateFinding) -> bool:
         quantity = finding.quantity
         median = medians.get((quantity.case, quantity.clock, finding.verdict))
         return quantity.kind == MEAN and median is not None and finding.best.low <= median.high

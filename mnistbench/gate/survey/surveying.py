@@ -18,7 +18,7 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import cpu_model, own_cores, usable_cpus
 from mnistbench.core.options import options_of
 from mnistbench.gate.copies import trees
-from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, GateHeader, Launch, Shard
+from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, GateHeader, Shard, Trial
 from mnistbench.gate.listing import (
     Listing,
     Listings,
@@ -31,18 +31,6 @@ from mnistbench.gate.listing import (
     without_counterpart,
 )
 from mnistbench.gate.options import GateOptions, Thresholds
-from mnistbench.gate.processes.launcher import (
-    MIN_SILENCE_S,
-    LaunchError,
-    LoadingError,
-    Plan,
-    SideProcess,
-    check_imports,
-    launching,
-    own_hash_seed,
-    shared_places,
-    side_processes,
-)
 from mnistbench.gate.processes.messages import (
     CollectJob,
     Efforts,
@@ -52,6 +40,18 @@ from mnistbench.gate.processes.messages import (
     Surveys,
 )
 from mnistbench.gate.processes.sides import stray
+from mnistbench.gate.processes.starting import (
+    MIN_SILENCE_S,
+    GateError,
+    LoadingError,
+    Plan,
+    SideProcess,
+    check_imports,
+    own_hash_seed,
+    running_trial,
+    shared_places,
+    side_processes,
+)
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.survey.reach.dependencies import differing_dependencies
 from mnistbench.gate.survey.reach.narrowing import Narrowing
@@ -63,7 +63,7 @@ DEFAULT_FOLDER = "bench"
 
 #: After the survey a process may be silent for this multiple of the longest step that was surveyed
 #: (loading, or a test with a few calls; of the base for the head's survey, of both sides for a
-#: launch). A side waits half as long for its peer, so the error names the side that hangs.
+#: trial). A side waits half as long for its peer, so the error names the side that hangs.
 SILENCE_FACTOR = 30.0
 
 #: Most cases of a side that an error names.
@@ -83,7 +83,7 @@ _SETTING_THREADS = b"_num_threads("
 
 #: Remark if the user's environment has a hash seed.
 _ONE_HASH_SEED = (
-    "all launches have PYTHONHASHSEED={} of your environment, so the order of sets is the same in "
+    "all trials have PYTHONHASHSEED={} of your environment, so the order of sets is the same in "
     "each of them"
 )
 
@@ -96,7 +96,7 @@ def survey_sides(
     Return the completed plan, the code of both sides, and the header of the samples.
 
     Raises:
-        LaunchError: a side cannot be loaded, or there is nothing to compare.
+        GateError: a side cannot be loaded, or there is nothing to compare.
     """
     say = progress.say
     _check_paths(plan)
@@ -124,10 +124,10 @@ def survey_sides(
             shows = _shown_tests(progress)
             return survey_in_processes(plan, seed, "", log, cases, shows=shows)[1]
 
-        def launched(cases: Sequence[str]) -> Launch | None:
-            return _short_launch(plan, seed, log, cases)
+        def short_trial(cases: Sequence[str]) -> Trial | None:
+            return _short_trial(plan, seed, log, cases)
 
-        reached = Narrowing(sides, code, of_all, again, launched, say).reach()
+        reached = Narrowing(sides, code, of_all, again, short_trial, say).reach()
         sides = sides.without(reached.same.keys())
         if reached.same:
             measured = len(sides.common)
@@ -157,7 +157,7 @@ def survey_in_processes(
     on a side, and that of all.
 
     Raises:
-        LaunchError: a side cannot be loaded.
+        GateError: a side cannot be loaded.
     """
     is_first = not only
     wanted: dict[str, Any] = {
@@ -185,7 +185,7 @@ def survey_in_processes(
     listings = Listings(base_survey.listing, head_survey.listing)
     for argument in listings.base.missing:
         if argument in listings.head.missing:
-            raise LaunchError(_neither_side_has(argument))
+            raise GateError(_neither_side_has(argument))
     imports = {BASE: base_survey.imports, HEAD: head_survey.imports}
     check_imports(plan, imports)
     sides = {BASE: listings.base, HEAD: listings.head}
@@ -211,7 +211,7 @@ def _loading_of_both(processes: Mapping[str, SideProcess]) -> Iterator[None]:
     """Add to the reason why a side cannot be loaded whether the other one can.
 
     Raises:
-        LaunchError: a side cannot be loaded.
+        GateError: a side cannot be loaded.
     """
     try:
         yield
@@ -222,8 +222,8 @@ def _loading_of_both(processes: Mapping[str, SideProcess]) -> Iterator[None]:
         if other_reason is None:
             raise
         if other_reason.removeprefix(f"{other_side}: ") == reason:
-            raise LaunchError(f"both sides: {reason}") from None
-        raise LaunchError(f"{error}; {other_reason or f'the {other_side} can be loaded'}") from None
+            raise GateError(f"both sides: {reason}") from None
+        raise GateError(f"{error}; {other_reason or f'the {other_side} can be loaded'}") from None
 
 
 def _shown_tests(progress: Progress) -> Callable[[int, int], None]:
@@ -257,7 +257,7 @@ def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, st
     Return those of each side, with the hash of their parameters.
 
     Raises:
-        LaunchError: a side cannot be loaded.
+        GateError: a side cannot be loaded.
     """
     with side_processes(plan, seed, log) as processes:
         for side, process in processes.items():
@@ -269,18 +269,18 @@ def collect_again(plan: Plan, seed: int, log: Path) -> dict[str, Mapping[str, st
         }
 
 
-#: Efforts of a launch that only repeats a quick look.
+#: Efforts of a trial that only repeats a quick look.
 _SHORT = Efforts(0.1, 0.02)
 
 
-def _short_launch(plan: Plan, seed: int, log: Path, cases: Sequence[str]) -> Launch | None:
+def _short_trial(plan: Plan, seed: int, log: Path, cases: Sequence[str]) -> Trial | None:
     """Measure some cases for a short time, both sides in turn; None if that fails."""
     short = replace(plan, efforts=_SHORT)
     try:
-        with launching(short, seed, cases, log, own_cores(), in_order=True) as launch:
-            launch.ready()
-            return Launch.from_line(launch.measure().line(FIRST_STAGE))
-    except (LaunchError, RecordError):
+        with running_trial(short, seed, cases, log, own_cores(), in_order=True) as trial:
+            trial.ready()
+            return Trial.from_line(trial.measure().line(FIRST_STAGE))
+    except (GateError, RecordError):
         return None
 
 
@@ -307,7 +307,7 @@ def _without_unstable(
 
     These have no counterpart on the other side, or belong to other parameters there, so the tests
     are collected again only if there are such ids. Ids that depend on the hash seed, which both
-    sides share, are found by the first launches.
+    sides share, are found by the first trials.
     """
     base = sides.base.cases
     head = sides.head.cases
@@ -352,7 +352,7 @@ def _check_paths(plan: Plan) -> None:
         # After an option it may be the option's value; @ names a file with arguments.
         is_path = not argument.startswith(("-", "@")) and not before.startswith("-")
         if is_path and not any((tree.directory / path).exists() for tree in plan.trees.values()):
-            raise LaunchError(_neither_side_has(argument))
+            raise GateError(_neither_side_has(argument))
 
 
 def _neither_side_has(argument: str) -> str:
@@ -366,7 +366,7 @@ def _check_cases(options: GateOptions, plan: Plan, sides: Listings) -> None:
         has_cases = sides[side].cases or sides[side].not_measured
         may_be_empty = side == BASE and has_only_new and options.allow_missing
         if not has_cases and not plan.shard.tests and not may_be_empty:
-            raise LaunchError(_no_cases(side, plan, sides))
+            raise GateError(_no_cases(side, plan, sides))
 
 
 def _no_cases(side: str, plan: Plan, sides: Listings) -> str:
@@ -411,10 +411,10 @@ def _check_common(plan: Plan, sides: Listings) -> None:
     if not sides.common and not sides.are_all_new and not plan.shard.tests:
         if sides.unmeasurable:
             reasons = "; ".join(reasons_with_cases(sides.unmeasurable))
-            raise LaunchError(f"no case can be measured: {reasons}")
+            raise GateError(f"no case can be measured: {reasons}")
         base = ", ".join(list(sides.base.cases)[:_NAMED])
         head = ", ".join(list(sides.head.cases)[:_NAMED])
-        raise LaunchError(
+        raise GateError(
             f"no case in common: the base has {base}, the head {head}; cases with other node ids "
             "are not compared: if a file or a test was renamed, compare with a commit that has the "
             "new name"

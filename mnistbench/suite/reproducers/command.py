@@ -16,7 +16,7 @@ from mnistbench.gate.options import SideOptions
 from mnistbench.gate.words import PYTHON
 from mnistbench.showing.output import EXIT_PASSED
 from mnistbench.showing.progress import Progress
-from mnistbench.suite.reproducers.run import LAUNCHES, measure, sentence
+from mnistbench.suite.reproducers.run import TRIALS, measure, sentence
 from mnistbench.suite.reproducers.script import ScriptOrigin, read
 
 #: The answer if the sides differ in nothing that a script has.
@@ -33,8 +33,8 @@ class Settings(SideOptions):
     files: tuple[Path, ...] = argument(
         "FILE", path, "script that mnistbench gate has written", many=True
     )
-    launches: int = option(
-        "--launches", whole(1, 1_000), str(LAUNCHES), "number of launches of each script", "N"
+    trials: int = option(
+        "--trials", whole(1, 1_000), str(TRIALS), "number of trials of each script", "N"
     )
 
 
@@ -58,9 +58,9 @@ def run(settings: Settings) -> int:
             answer = ALIKE
             if file in differing:
                 variables = settings.variables
-                launches = settings.launches
+                trials = settings.trials
                 changes = measure(
-                    file, origin, pythons.paths, variables, launches=launches, progress=progress
+                    file, origin, pythons.paths, variables, trials=trials, progress=progress
                 )
                 answer = sentence(changes, origin)
                 progress.close()

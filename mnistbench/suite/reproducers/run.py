@@ -2,10 +2,10 @@
 
 Does not import torch.
 
-A launch starts the script in two processes, one for each side, on the same core (or cores, if the
+A trial starts the script in two processes, one for each side, on the same core (or cores, if the
 calls have threads). They take turns, as the sides of the gate do: each measures while the other one
-waits for a line of input, so both see the same speed of the machine. Two launches run at the same
-time, on different cores. The pairs of a launch give the median of log(head / base), the launches
+waits for a line of input, so both see the same speed of the machine. Two trials run at the same
+time, on different cores. The pairs of a trial give the median of log(head / base), the trials
 their median.
 """
 
@@ -33,13 +33,13 @@ from mnistbench.gate.words import BASE, HEAD
 from mnistbench.showing.progress import Progress
 from mnistbench.suite.reproducers.script import ScriptOrigin
 
-#: Launches. Where the tensors of a process are in memory may change its times by a third, so there
+#: Trials. Where the tensors of a process are in memory may change its times by a third, so there
 #: are many.
-LAUNCHES = 10
-#: Pairs of measurements in each launch. A measurement takes 0.3 s.
+TRIALS = 10
+#: Pairs of measurements in each trial. A measurement takes 0.3 s.
 PAIRS = 5
 
-#: Most launches at the same time, each with cores of its own, as many as the gate runs: what runs
+#: Most trials at the same time, each with cores of its own, as many as the gate runs: what runs
 #: beside an operation takes a part of the cache and of the memory's bandwidth.
 MOST_AT_ONCE = 2
 
@@ -51,7 +51,7 @@ TOLERANCE = 0.05
 #: the reason why it shows another change.
 LEAST_SHARE = 0.5
 
-#: Largest probability, if the sides were equally fast, of as many launches with a slower head as a
+#: Largest probability, if the sides were equally fast, of as many trials with a slower head as a
 #: reproduced change needs.
 LEVEL = 0.05
 
@@ -61,7 +61,7 @@ _PATIENCE_S = 600.0
 
 
 class _Children:
-    """The processes of launches that run at the same time; the end of the body stops them all.
+    """The processes of trials that run at the same time; the end of the body stops them all.
 
     No process starts after it, which a thread would otherwise do while others are being stopped.
     """
@@ -87,7 +87,7 @@ class _Children:
         """
         with self._lock:
             if self._is_over:
-                raise ChildError("was not started, because another launch failed")
+                raise ChildError("was not started, because another trial failed")
             return self._stack.enter_context(Child(command, environ))
 
 
@@ -97,23 +97,23 @@ def measure(
     pythons: Mapping[str, str],
     variables: Mapping[str, Mapping[str, str]],
     *,
-    launches: int,
+    trials: int,
     progress: Progress,
     pairs: int = PAIRS,
     seed: int | None = None,
 ) -> list[float]:
     """Run a script on both sides.
 
-    Return the change of each launch, a share of the calls' time or of their case.
+    Return the change of each trial, a share of the calls' time or of their case.
 
     Args:
         script: path of the script.
         origin: what the script says about its origin.
         pythons: side -> interpreter.
         variables: side -> environment variables of it alone, beside those of the gate.
-        launches: number of launches, at least 1.
-        progress: of the launches.
-        pairs: measurements of each side in a launch, at least 1.
+        trials: number of trials, at least 1.
+        progress: of the trials.
+        pairs: measurements of each side in a trial, at least 1.
         seed: of the order of the sides; random if not given.
 
     Raises:
@@ -131,15 +131,15 @@ def measure(
             side: {**shared, **origin.variables.get(side, {}), **variables[side]}
             for side in (BASE, HEAD)
         }
-        while len(changes) < launches:
-            progress.step(f"launch {len(changes) + 1} of {launches}")
+        while len(changes) < trials:
+            progress.step(f"trial {len(changes) + 1} of {trials}")
             coin.shuffle(cores)
             # An interruption, or a script that fails, ends the processes of this round, and so its
             # threads.
             with ThreadPoolExecutor() as pool, _Children() as children:
                 running = [
                     pool.submit(
-                        _launch,
+                        _trial,
                         children,
                         commands,
                         environs,
@@ -147,10 +147,10 @@ def measure(
                         cores[slot::at_once][: origin.threads],
                         random.Random(coin.random()),  # noqa: S311  # no secret
                     )
-                    for slot in range(min(at_once, launches - len(changes)))
+                    for slot in range(min(at_once, trials - len(changes)))
                 ]
-                pairs_of_launches = [list(zip(*launch.result(), strict=True)) for launch in running]
-            for seconds in pairs_of_launches:
+                pairs_of_trials = [list(zip(*trial.result(), strict=True)) for trial in running]
+            for seconds in pairs_of_trials:
                 if origin.case_ns:
                     changes.append(
                         statistics.median(
@@ -166,7 +166,7 @@ def measure(
     return changes
 
 
-def _launch(
+def _trial(
     children: _Children,
     commands: Mapping[str, Sequence[str]],
     environs: Mapping[str, Mapping[str, str]],
@@ -176,7 +176,7 @@ def _launch(
 ) -> tuple[list[float], list[float]]:
     """Return the seconds of the measurements of the base and of the head."""
     if cores:
-        # Of this thread, which ends with its round of launches; its processes inherit them.
+        # Of this thread, which ends with its round of trials; its processes inherit them.
         os.sched_setaffinity(0, cores)
     seconds: dict[str, list[float]] = {BASE: [], HEAD: []}
     order = coin.sample([BASE, HEAD], 2)
@@ -218,7 +218,7 @@ def _seconds(side: str, child: Child) -> float:
 
 
 def overall(changes: Sequence[float]) -> float:
-    """Return the median over launches."""
+    """Return the median over trials."""
     return math.expm1(statistics.median(map(math.log1p, changes)))
 
 
@@ -228,10 +228,10 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
     It shows the change that the gate found if it is inside the gate's interval, widened by
     TOLERANCE, and at least half of the smallest change in it. If the change is a share of the case,
     it may be smaller than TOLERANCE, so the interval is widened by this share of the change. The
-    head has to be slower in so many launches that a sign test has a p-value of LEVEL at most.
+    head has to be slower in so many trials that a sign test has a p-value of LEVEL at most.
     """
     change = overall(changes)
-    slower = sum(launch_change > 0 for launch_change in changes)
+    slower = sum(trial_change > 0 for trial_change in changes)
     p = sum(
         math.comb(len(changes), number) for number in range(slower, len(changes) + 1)
     ) / 2 ** len(changes)
@@ -247,8 +247,8 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
     if least <= change <= origin.high + tolerance and change > 0:
         if p > LEVEL:
             return (
-                f"unclear: {result}; the head is slower in {slower} of {len(changes)} launches; "
-                "give more --launches"
+                f"unclear: {result}; the head is slower in {slower} of {len(changes)} trials; "
+                "give more --trials"
             )
         return f"reproduced: {result}"
     surroundings = "(layout of its input, allocator, cache)"

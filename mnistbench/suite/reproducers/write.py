@@ -1,4 +1,4 @@
-"""A verdict and its launches -> a script for each operation that was found slower."""
+"""A verdict and its trials -> a script for each operation that was found slower."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.decide.statistics.quantities import Quantity
-from mnistbench.gate.decide.statistics.raw_samples import GateHeader, Launch, Reproducer
+from mnistbench.gate.decide.statistics.raw_samples import GateHeader, Reproducer, Trial
 from mnistbench.gate.decide.verdict.decision import Decision
 from mnistbench.gate.decide.verdict.estimates import as_shown
-from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.measure.rounds import Rounds
-from mnistbench.gate.processes.launcher import LaunchError, Plan, side_processes
 from mnistbench.gate.processes.messages import CaptureJob
+from mnistbench.gate.processes.starting import GateError, Plan, side_processes
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ADDED, OUTSIDE_KIND
 from mnistbench.suite.reproducers.script import (
@@ -58,13 +58,13 @@ def reproducers_of(verdict: Verdict, rounds: Rounds, folder: Path) -> tuple[Repr
         wanted: Mapping[str, Sequence[Mapping[str, Any]]], values: Path
     ) -> dict[str, Mapping[str, Any]]:
         if rounds.budget.start_s > rounds.budget.left_s:
-            raise LaunchError("the budget leaves no time for it; increase --budget")
+            raise GateError("the budget leaves no time for it; increase --budget")
         return capture_on_sides(rounds.plan, rounds.seed, wanted, values, rounds.log)
 
-    return write(verdict.header, rounds.measured.launches, slower, capture, folder)
+    return write(verdict.header, rounds.measured.trials, slower, capture, folder)
 
 
-def slower_operations(decision: Decision) -> list[LaunchFinding]:
+def slower_operations(decision: Decision) -> list[GateFinding]:
     """Return the operations that were found slower; also those whose slowdown is accepted."""
     return [
         finding
@@ -75,14 +75,14 @@ def slower_operations(decision: Decision) -> list[LaunchFinding]:
 
 def write(
     gate: GateHeader,
-    launches: Sequence[Launch],
-    findings: Sequence[LaunchFinding],
+    trials: Sequence[Trial],
+    findings: Sequence[GateFinding],
     capture: Capture,
     folder: Path,
 ) -> tuple[Reproducer, ...]:
     """Capture the calls of operations on both sides and write their scripts.
 
-    As in the launches, iterations precede those whose calls count. A MnistbenchError of ``capture``
+    As in the trials, iterations precede those whose calls count. A MnistbenchError of ``capture``
     is the reason why there are no scripts. The folder is made if there is one.
     """
     operations = [finding for finding in findings if finding.quantity.kind != OUTSIDE_KIND]
@@ -102,7 +102,7 @@ def write(
                     "script": name,
                     "case": finding.quantity.case,
                     "rows": _rows(finding.quantity, side),
-                    "iterations": _iterations(launches, finding.quantity.case),
+                    "iterations": _iterations(trials, finding.quantity.case),
                 }
                 for name, finding in names.items()
             ]
@@ -147,7 +147,7 @@ def capture_on_sides(
         Side -> what ``side_calls.capture`` sends.
 
     Raises:
-        LaunchError: a side cannot be run.
+        GateError: a side cannot be run.
     """
     with side_processes(plan, seed, log) as processes:
         for side, process in processes.items():
@@ -163,12 +163,12 @@ def capture_on_sides(
         return {side: process.receive("captured", rows) for side, process in processes.items()}
 
 
-def _iterations(launches: Sequence[Launch], case: str) -> int:
+def _iterations(trials: Sequence[Trial], case: str) -> int:
     """Return the iterations of a case before its profiled ones, at most _MOST_ITERATIONS.
 
     The same on both sides.
     """
-    builds = (build[HEAD] for launch in launches for build in launch.cases.get(case, ()))
+    builds = (build[HEAD] for trial in trials for build in trial.cases.get(case, ()))
     return min(_MOST_ITERATIONS, next((build.untraced_calls for build in builds), 0))
 
 
@@ -185,7 +185,7 @@ def _rows(quantity: Quantity, side: str) -> list[list[str]]:
 
 def _reproducer(
     gate: GateHeader,
-    finding: LaunchFinding,
+    finding: GateFinding,
     name: str,
     captured: Mapping[str, Mapping[str, Any]],
     folder: Path,
@@ -219,7 +219,7 @@ def _reproducer(
     return Reproducer(key, str(path), "")
 
 
-def _origin(gate: GateHeader, finding: LaunchFinding, threads: int) -> ScriptOrigin:
+def _origin(gate: GateHeader, finding: GateFinding, threads: int) -> ScriptOrigin:
     best = as_shown(finding.best)
     quantity = finding.best.quantity
     return ScriptOrigin(

@@ -32,7 +32,7 @@ def tested(monkeypatch):
     results = [quiet()]
 
     def made_up(settings, text, *_):
-        texts.append((settings.launches, text))
+        texts.append((settings.trials, text))
         return results[0]
 
     monkeypatch.setattr(check_command, "measure", made_up)
@@ -229,14 +229,14 @@ def test_a_lab_of_another_machine_has_no_self_test(tmp_path, tested, capsys):
 
 @pytest.mark.thorough
 def test_a_whole_self_test(lab, monkeypatch):
-    monkeypatch.setattr(check_command, "LAUNCH_S", 0.1)
+    monkeypatch.setattr(check_command, "TRIAL_S", 0.1)
     for module in ("check_command", "score"):
         monkeypatch.setattr(f"mnistbench.course.classroom.{module}.other_machine", lambda *_: "")
     (lab / QUIET).unlink()
     code = check(lab)
     self_test = read_score(lab / QUIET, None, is_quiet=True)
     assert self_test.text == REFERENCE_STEP
-    assert len(self_test.launches) == check_command.LAUNCHES
+    assert len(self_test.trials) == check_command.TRIALS
     assert code == (1 if self_test.disturbed else 0)
 
 

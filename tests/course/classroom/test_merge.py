@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lab_builders import MS, iteration_time, laptop
 from lab_runs import whole_lab
-from score_builders import launch, score
+from score_builders import score, trial
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
@@ -138,11 +138,11 @@ def work(student, seed, *, times=None, **changes):
     """An entry with times of its own."""
     draw = random.Random(seed)
     step = iteration_time("step", 64, MS, times_ns=times or noisy(20 * MS, 20, draw))
-    launches = (
-        launch(1.2, reference_ns=noisy(400 * MS, 6, draw), student_ns=noisy(300 * MS, 6, draw)),
+    trials = (
+        trial(1.2, reference_ns=noisy(400 * MS, 6, draw), student_ns=noisy(300 * MS, 6, draw)),
     )
     findings = laptop(iteration_times=(step,), epoch_times=(), cases=())
-    return entry(student, findings=findings, score=score(launches=launches), **changes)
+    return entry(student, findings=findings, score=score(trials=trials), **changes)
 
 
 def found_copies(*entries):

@@ -162,9 +162,9 @@ def test_a_terminal_is_asked_and_shows_the_code_before(
 
 def test_the_same_turns_of_the_text_in_the_score_are_measured(measuring):
     measured = measuring([scored("s1", 1.3)], lambda settings: score(1.3))
-    assert rerun("--yes", "--launches", "4", "--seconds", "1") == 0
+    assert rerun("--yes", "--trials", "4", "--seconds", "1") == 0
     [(settings, text)] = measured
-    assert (settings.batch_size, settings.dtype, settings.launches, settings.seconds) == (
+    assert (settings.batch_size, settings.dtype, settings.trials, settings.seconds) == (
         64,
         "float32",
         4,
@@ -261,8 +261,8 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(
     assert measured == []
 
 
-def test_more_launches_than_a_score_may_have_are_refused_before_anything_runs(measuring, capsys):
+def test_more_trials_than_a_score_may_have_are_refused_before_anything_runs(measuring, capsys):
     measured = measuring([scored("s1", 1.3)], lambda settings: score(1.3))
-    assert rerun("--yes", "--launches", "101") == 2
-    assert "--launches: '101'" in capsys.readouterr().err
+    assert rerun("--yes", "--trials", "101") == 2
+    assert "--trials: '101'" in capsys.readouterr().err
     assert measured == []

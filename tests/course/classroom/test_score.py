@@ -8,7 +8,7 @@ import re
 import pytest
 from builders import environment
 from hypothesis import given
-from score_builders import LAUNCHES, TURNS, launch, score
+from score_builders import TRIALS, TURNS, score, trial
 from strategies import many, spoiled
 
 from mnistbench.core.errors import RecordError
@@ -40,16 +40,16 @@ def test_the_lower_bound_decides_the_band_and_an_interval_with_1_is_a_tie(ratio,
     assert (speedup["tie"], speedup["band"]) == (tie, band)
 
 
-def test_a_slow_turn_does_not_count_and_a_slow_launch_widens_the_interval():
+def test_a_slow_turn_does_not_count_and_a_slow_trial_widens_the_interval():
     assert score().speedup["high"] < 1.33
-    odd = launch(0.5)
-    assert score(launches=(*score().launches[1:], odd)).speedup["low"] < 1.05
+    odd = trial(0.5)
+    assert score(trials=(*score().trials[1:], odd)).speedup["low"] < 1.05
 
 
 def test_the_sentence_has_the_interval_and_the_band():
     assert re.fullmatch(
         r"step\.py: 1\.30 times as fast as the reference \(95 % interval 1\.29 to 1\.31, 8 "
-        r"launches\); band: at least 1\.25 times",
+        r"trials\); band: at least 1\.25 times",
         score().sentence,
     )
     assert score(1.0).sentence.startswith("step.py: tie, 1.00 times as fast")
@@ -57,12 +57,12 @@ def test_the_sentence_has_the_interval_and_the_band():
 
 
 def test_few_samples_have_no_ratio():
-    for launches in (
-        score().launches[:1],
-        (launch(1.3, reference_ns=(1, 1), student_ns=(1, 1)), *score().launches),
+    for trials in (
+        score().trials[:1],
+        (trial(1.3, reference_ns=(1, 1), student_ns=(1, 1)), *score().trials),
     ):
-        with pytest.raises(RefusedError, match="it has too few launches or turns"):
-            _ = score(launches=launches).speedup
+        with pytest.raises(RefusedError, match="it has too few trials or turns"):
+            _ = score(trials=trials).speedup
 
 
 # ---- What no single turn shows -------------------------------------------------------------------
@@ -70,18 +70,18 @@ def test_few_samples_have_no_ratio():
 
 def with_cpu(student=1.0, idle=0.0, ratio=1.3):
     """A score in which the CPU time of the student is this share of its wall time."""
-    launches = [launch(ratio * noise) for noise in LAUNCHES]
+    trials = [trial(ratio * noise) for noise in TRIALS]
     return score(
-        launches=tuple(
+        trials=tuple(
             dataclasses.replace(
-                launch_times,
+                trial_times,
                 cpu_ns=(
-                    sum(launch_times.reference_ns),
-                    round(student * sum(launch_times.student_ns)),
-                    round(idle * sum(launch_times.reference_ns)),
+                    sum(trial_times.reference_ns),
+                    round(student * sum(trial_times.student_ns)),
+                    round(idle * sum(trial_times.reference_ns)),
                 ),
             )
-            for launch_times in launches
+            for trial_times in trials
         )
     )
 
@@ -114,7 +114,7 @@ def test_a_score_is_refused(refused, reason):
         score(accuracies=(0.9, 0.86)),
         score(accuracies=(0.9, 1.0)),
         with_cpu(student=1.1, idle=0.04),
-        score(launches=tuple(launch(1.3, cpu_ns=None) for _ in LAUNCHES)),
+        score(trials=tuple(trial(1.3, cpu_ns=None) for _ in TRIALS)),
     ],
 )
 def test_a_score_is_accepted(accepted):
@@ -193,12 +193,12 @@ def read(folder, content, machine=None):
 
 
 def test_a_score_is_read_as_it_was_written(tmp_path):
-    for written in (score(), score(launches=tuple(launch(1.0, cpu_ns=None) for _ in LAUNCHES))):
+    for written in (score(), score(trials=tuple(trial(1.0, cpu_ns=None) for _ in TRIALS))):
         write_file(tmp_path / SCORE, written.content)
         assert read_score(tmp_path / SCORE, environment()) == written
     content = json.loads((tmp_path / SCORE).read_text(encoding="utf-8"))
     assert content["sha256"] == hashlib.sha256(written.text.encode()).hexdigest()
-    assert len(content["launches"][0]["student_ns"]) == len(TURNS)
+    assert len(content["trials"][0]["student_ns"]) == len(TURNS)
 
 
 def edited(**changes):
@@ -246,10 +246,10 @@ def test_a_file_is_checked_again(tmp_path):
     ("changes", "fault"),
     [
         (
-            {"launches": [{**WRITTEN["launches"][0], "student_ns": [0, 0, 0, 0]}]},
-            "launches[0].student_ns[0]: Expected `int` >= 1",
+            {"trials": [{**WRITTEN["trials"][0], "student_ns": [0, 0, 0, 0]}]},
+            "trials[0].student_ns[0]: Expected `int` >= 1",
         ),
-        ({"launches": []}, "launches: Expected `array` of length >= 1"),
+        ({"trials": []}, "trials: Expected `array` of length >= 1"),
         ({"dtype": "float8"}, "dtype: Invalid enum value 'float8'"),
         ({"schema": 2}, "schema: needs 1"),
     ],

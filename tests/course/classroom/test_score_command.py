@@ -38,7 +38,7 @@ from mnistbench.course.classroom.score_command import (
     WORKER,
     ScoredSide,
     Settings,
-    time_launch,
+    time_trial,
 )
 from mnistbench.course.lab.lab_file import FILE, SCORE, stored, write_file
 
@@ -233,9 +233,7 @@ def test_a_step_that_never_ends_ends_with_a_command_that_is_killed(environ, tmp_
 
 def turns(reference, student, weights, dtype="float32"):
     settings = Settings(file=Path("step.py"), seconds=0.01, batch_size=16, dtype=dtype)
-    return time_launch(
-        {REFERENCE: reference, STUDENT: student}, weights, random.Random(1), settings
-    )
+    return time_trial({REFERENCE: reference, STUDENT: student}, weights, random.Random(1), settings)
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -336,7 +334,7 @@ def test_a_whole_score(tmp_path, capsys):
         str(tmp_path / "step.py"),
         "-o",
         str(tmp_path),
-        "--launches",
+        "--trials",
         "4",
         "--seconds",
         "0.5",
@@ -410,8 +408,8 @@ def test_the_lab_beside_a_score_is_of_the_same_machine(measured, tmp_path, capsy
     [
         (["nowhere.py"], "FILE: nowhere.py is not a file"),
         (
-            ["step.py", "--launches", "3"],
-            "--launches: '3' cannot be used; give a whole number, 4 to 100",
+            ["step.py", "--trials", "3"],
+            "--trials: '3' cannot be used; give a whole number, 4 to 100",
         ),
         (
             ["step.py", "--dtype", "int8"],

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lab_builders import MS, laptop, without_numbers
 from lab_runs import ANSWERS, Counting, measure, predict, quiet, write
-from score_builders import launch, score
+from score_builders import score, trial
 from strategies import many, spoiled
 
 from mnistbench.core.errors import RecordError
@@ -212,8 +212,8 @@ def test_a_score_of_another_machine_or_that_was_edited_does_not_count(lab):
 
 def turns(reference_ns, student_ns, **changes):
     """A score in which every turn takes these times."""
-    same = launch(1.0, reference_ns=(reference_ns,) * 4, student_ns=(student_ns,) * 4, cpu_ns=None)
-    return score(floor_ns=1, launches=(same,) * 8, **changes)
+    same = trial(1.0, reference_ns=(reference_ns,) * 4, student_ns=(student_ns,) * 4, cpu_ns=None)
+    return score(floor_ns=1, trials=(same,) * 8, **changes)
 
 
 @pytest.mark.parametrize(
@@ -255,12 +255,12 @@ def test_without_a_lab_on_the_cpu_the_rate_of_a_core_has_a_bound():
     ("self_test", "kinds"),
     [
         (quiet(), []),
-        (quiet(launches=tuple(launch(ratio) for ratio in (1.009, 1.01, 1.011, 1.01))), []),
+        (quiet(trials=tuple(trial(ratio) for ratio in (1.009, 1.01, 1.011, 1.01))), []),
         (quiet(1.1), [DOUBTFUL]),
         (quiet(0.9), [DOUBTFUL]),
-        (quiet(launches=tuple(launch(ratio) for ratio in (1, 1.06, 1, 0.98, 1))), [DOUBTFUL]),
+        (quiet(trials=tuple(trial(ratio) for ratio in (1, 1.06, 1, 0.98, 1))), [DOUBTFUL]),
         (
-            quiet(launches=tuple(launch(1.0, cpu_ns=(10**9, 10**9, 10**9)) for _ in range(5))),
+            quiet(trials=tuple(trial(1.0, cpu_ns=(10**9, 10**9, 10**9)) for _ in range(5))),
             [DOUBTFUL],
         ),
         (quiet(environment=environment(cpu_count=64)), [INCONSISTENT]),

@@ -12,7 +12,7 @@ from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.decide.statistics import raw_samples
 from mnistbench.gate.decide.verdict.verdict import conclude
-from mnistbench.gate.processes.launcher import LaunchError
+from mnistbench.gate.processes.starting import GateError
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
@@ -47,12 +47,12 @@ def gate(tmp_path, monkeypatch, torch):
         cases = {
             case: Measured(factor=1.0 if case == OTHER else end) for case in request.only or LABELS
         }
-        launches = [*series(cases, seed=3), *(series(cases, stage=2, seed=4) if end != 1.0 else [])]
+        trials = [*series(cases, seed=3), *(series(cases, stage=2, seed=4) if end != 1.0 else [])]
         header = {
             "labels": {case: LABELS[case] for case in cases},
             "packages": {"pillow": (base, head)},
         }
-        recorded_gate = recorded(launches, end=raw_samples.End(elapsed_s=seen.elapsed_s), **header)
+        recorded_gate = recorded(trials, end=raw_samples.End(elapsed_s=seen.elapsed_s), **header)
         return conclude(replace(recorded_gate, path=tmp_path / f"{head}.jsonl.gz"), request)
 
     seen.run = lambda *arguments: cli.main(["bisect", *arguments])
@@ -69,7 +69,7 @@ NO_ENVIRONMENT = UsageError("no environment with it: uv: Because of something")
 
 def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
     gate.ends = dict.fromkeys(("4.67.0", "4.68.0"), 1.1)
-    assert gate.run(RANGE, "--launches", "9", "--", "bench", "-x") == EXIT_REGRESSED
+    assert gate.run(RANGE, "--trials", "9", "--", "bench", "-x") == EXIT_REGRESSED
     shown = capsys.readouterr()
     last = shown.out.splitlines()[-1]
     assert last.startswith(
@@ -83,7 +83,7 @@ def test_the_first_slower_release_is_the_last_line(gate, capsys, tmp_path):
         ("pillow==4.64.0", f"pillow=={head}", only)
         for head, only in (("4.68.0", ()), ("4.66.0", (CASE,)), ("4.67.0", (CASE,)))
     ]
-    assert {(request.base, request.launches, request.pytest) for request in gate.requests} == {
+    assert {(request.base, request.trials, request.pytest) for request in gate.requests} == {
         (None, 9, ("bench", "-x"))
     }
     assert shown.err.splitlines()[0] == (
@@ -111,14 +111,14 @@ def test_releases_that_cannot_be_measured_leave_a_range(gate, capsys):
     gate.ends = {
         "4.68.0": 1.1,
         "4.67.0": 1.1,
-        "4.66.0": LaunchError("head: boom"),
+        "4.66.0": GateError("head: boom"),
         "4.65.0": NO_ENVIRONMENT,
     }
     assert gate.run(RANGE, "--inconclusive", "ok") == EXIT_INCONCLUSIVE
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == (
         "inconclusive: the first slower release is pillow 4.65.0, 4.66.0 or 4.67.0 (4.64.0 is not "
-        "slower); 4.65.0 and 4.66.0 could not be judged; measure again, or increase --launches"
+        "slower); 4.65.0 and 4.66.0 could not be judged; measure again, or increase --trials"
     )
     assert "4.66.0: not judged: head: boom\n" in out
     assert f"4.65.0: not judged: {NO_ENVIRONMENT}\n" in out
@@ -211,7 +211,7 @@ def test_a_release_that_does_more_work_is_found(project, monkeypatch, capsys, tm
     )
     monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
     monkeypatch.setattr("mnistbench.gate.commands.bisect.releases", lambda _: ("1.0", "1.1", "1.2"))
-    code = cli.main(["bisect", "part==1.0..1.2", "--launches", "8", "--", "test_bench.py"])
+    code = cli.main(["bisect", "part==1.0..1.2", "--trials", "8", "--", "test_bench.py"])
     shown = capsys.readouterr()
     assert code == EXIT_REGRESSED, shown.out + shown.err
     assert shown.out.splitlines()[-1].startswith(

@@ -27,10 +27,10 @@ from mnistbench.gate.commands.bisection import (
     largest_regressions,
 )
 from mnistbench.gate.decide.statistics.raw_samples import COMPLETE, INTERRUPTED, End
-from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.options import JudgeOptions
-from mnistbench.gate.processes.launcher import LaunchError
+from mnistbench.gate.processes.starting import GateError
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.kinds import ADDED, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, NOISE, PASSED, REGRESSED
@@ -121,11 +121,11 @@ def verdict(cases=CASE, *, factor=1.0, fresh=0, end=COMPLETE, **changes):
     once = changes.pop("once", None)
     measured = Measured(factor=factor, operations=operations, **changes)
     cases = {cases: measured} if isinstance(cases, str) else cases
-    launches = [
+    trials = [
         *series(cases, seed=3, once=once),
         *(series(cases, stage=2, seed=4, count=fresh, once=once) if fresh else []),
     ]
-    return conclude(recorded(launches, end=end, labels=dict.fromkeys(cases, LABEL)), JudgeOptions())
+    return conclude(recorded(trials, end=end, labels=dict.fromkeys(cases, LABEL)), JudgeOptions())
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def verdicts():
         slower=verdict(factor=1.1, operation=1.4, fresh=8, end=ended),
         noisy=verdict(spread=0.05, end=ended),
         interrupted=verdict(end=End(INTERRUPTED.cut_short, broken_off=True, elapsed_s=40.0)),
-        used_up=verdict(end=End("the budget allowed 3 of 10 launches", elapsed_s=40.0)),
+        used_up=verdict(end=End("the budget allowed 3 of 10 trials", elapsed_s=40.0)),
         broken=verdict(end=End("head: RuntimeError: boom", broken_off=True, elapsed_s=40.0)),
     )
 
@@ -191,7 +191,7 @@ def test_the_gates_after_the_first_measure_only_the_cases_that_are_slower(verdic
 
 def test_a_release_that_cannot_be_measured_is_not_judged(verdicts):
     error = UsageError("no environment with torch==3: uv: Because of something")
-    search = Gates(verdicts.slower, LaunchError("head: boom"), error).bisect("1", "2", "3", "4")
+    search = Gates(verdicts.slower, GateError("head: boom"), error).bisect("1", "2", "3", "4")
     assert [(gate.result, gate.reason) for gate in search.gates[1:]] == [
         (NOT_JUDGED, "head: boom"),
         (NOT_JUDGED, str(error)),
@@ -205,7 +205,7 @@ def test_a_release_that_cannot_be_measured_is_not_judged(verdicts):
 
 
 @pytest.mark.parametrize(
-    "error", [LaunchError("head: boom"), KeyboardInterrupt()], ids=["error", "interrupt"]
+    "error", [GateError("head: boom"), KeyboardInterrupt()], ids=["error", "interrupt"]
 )
 def test_what_the_first_gate_raises_is_raised(error):
     with pytest.raises(type(error)):
@@ -218,7 +218,7 @@ def test_a_gate_that_breaks_off_does_not_judge_its_release(verdicts):
     assert (search.candidates, search.stopped) == (("4",), "")
 
 
-@pytest.mark.parametrize("how", ["raised", "in a launch"])
+@pytest.mark.parametrize("how", ["raised", "in a trial"])
 def test_an_interrupt_ends_the_search(verdicts, how):
     last = KeyboardInterrupt() if how == "raised" else verdicts.interrupted
     search = Gates(verdicts.slower, verdicts.same, last).bisect("1", "2", "3", "4", "5", "6")
@@ -284,7 +284,7 @@ def test_a_pass_that_does_not_rule_out_the_finding_judges_no_release(verdicts):
     assert result == NOT_JUDGED
     assert reason.startswith(f"wall time ({LABEL}) may be up to ")
     assert reason.endswith(
-        " slower, and the last release is 0.1 % slower; more --launches narrow the interval"
+        " slower, and the last release is 0.1 % slower; more --trials narrow the interval"
     )
 
 
@@ -299,7 +299,7 @@ def test_replaced_operations_that_are_small_in_a_later_gate_have_their_bound_the
     estimate = gate_builders.estimate(  # 5 % of the case
         change, 0.0, 1.0, case=CASE, kind=REPLACED, name=added.quantity.name, share=0.05
     )
-    finding = LaunchFinding(estimate, estimate, verdict=REGRESSED)
+    finding = GateFinding(estimate, estimate, verdict=REGRESSED)
     judged_result, reason = judged(later, {CASE: finding})
     assert (judged_result, "may be up to" in reason) == (result, result == NOT_JUDGED)
 

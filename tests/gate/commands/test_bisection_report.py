@@ -29,10 +29,10 @@ RELEASES = ("2.11.0", "2.12.0", "2.12.1", "2.13.0", "2.14.0")
 
 
 def verdict(release, measured, fresh=0):
-    launches = [*series(measured, seed=3), *(series(measured, stage=2, seed=4) if fresh else [])]
+    trials = [*series(measured, seed=3), *(series(measured, stage=2, seed=4) if fresh else [])]
     differ = {"torch": f"2.11.0 -> {release}", "packages": {"torch": ("2.11.0", release)}}
     measured_gate = recorded(
-        launches,
+        trials,
         base="1a2b3c4",
         head="1a2b3c4",
         labels={CASE: LABEL},
@@ -44,7 +44,7 @@ def verdict(release, measured, fresh=0):
 
 @pytest.fixture(scope="module")
 def gates():
-    """The gates of three releases. All exchanges of sixteen launches are tested.
+    """The gates of three releases. All exchanges of sixteen trials are tested.
 
     Golden files depend on random numbers.
     """
@@ -115,7 +115,7 @@ def test_the_last_line_names_the_releases_that_are_left(gates, left):
     assert left.outcome == INCONCLUSIVE
     assert last_line(left) == (
         "inconclusive: the first slower release is torch 2.12.0, 2.12.1 or 2.13.0 (2.11.0 is not "
-        "slower); 2.12.0 and 2.12.1 could not be judged; measure again, or increase --launches"
+        "slower); 2.12.0 and 2.12.1 could not be judged; measure again, or increase --trials"
     )
     assert last_line(bisection(gates["2.14.0"], stopped=USED_UP)) == (
         "inconclusive: the first slower release is torch 2.12.0, 2.12.1, 2.13.0 or 2.14.0 (2.11.0 "

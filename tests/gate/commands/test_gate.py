@@ -102,7 +102,7 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
         "gate",
         "--base=HEAD",
         "--all-cases",
-        "--launches=8",
+        "--trials=8",
         *gate_builders.GENEROUS,
         "--",
         "test_bench.py",
@@ -119,13 +119,13 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
     )
     shown = path.relative_to(repository.path)
     lines = done.stderr.splitlines()
-    assert lines[:3] == ["loading both sides", "surveying 1 test", "launch 1 of 8"]
+    assert lines[:3] == ["loading both sides", "surveying 1 test", "trial 1 of 8"]
     assert f"raw samples: {shown}; judge them again with: mnistbench judge {shown}" == lines[-1]
 
     report = done.stdout
     assert f"base {commit} -> head {commit} with changes\n" in report
     assert re.search(
-        r"^measured: 1 case, 8 launches( and \d+ fresh ones)?, .*, torch ", report, re.MULTILINE
+        r"^measured: 1 case, 8 trials( and \d+ fresh ones)?, .*, torch ", report, re.MULTILINE
     )
     case = "forward tiny-b4-cpu on synthetic"
     for part in (
@@ -140,14 +140,14 @@ def test_a_run_is_reported_kept_and_judged_again_and_leaves_all_else_as_it_was(
 
     recorded = raw_samples.load(path)
     header = recorded.header
-    launches = recorded.launches
+    trials = recorded.trials
     assert (recorded.end.cut_short, recorded.end.broken_off) == ("", False)
-    assert recorded.end.elapsed_s > sum(launch.seconds for launch in launches)
+    assert recorded.end.elapsed_s > sum(trial.seconds for trial in trials)
     memory = header.sides.memory["test_bench.py::test_forward[tiny-b4-cpu]"]
     assert memory[BASE] == memory[HEAD] > 0
-    assert [launch.stage for launch in launches][:8] == [1] * 8
-    for launch in launches:
-        for build in launch.cases["test_bench.py::test_forward[tiny-b4-cpu]"]:
+    assert [trial.stage for trial in trials][:8] == [1] * 8
+    for trial in trials:
+        for build in trial.cases["test_bench.py::test_forward[tiny-b4-cpu]"]:
             assert build[BASE].outcome == build[HEAD].outcome  # the same code on the same numbers
             assert build[BASE].operations.keys() == build[HEAD].operations.keys()
 
@@ -200,7 +200,7 @@ def test_work_that_moves_from_the_call_into_the_import_is_a_regression(project, 
     git(project.path, "add", "--all")
     git(project.path, "commit", "--quiet", "--message", "first")
     project.write("own.py", WHEN_IMPORTED)
-    options = ("--base=HEAD", "--launches=8", "--threshold=20%", "--op-threshold=20%")
+    options = ("--base=HEAD", "--trials=8", "--threshold=20%", "--op-threshold=20%")
     done = command(project, "gate", *options, "--", "test_bench.py")
     assert done.returncode == EXIT_REGRESSED, done.stdout
     assert re.fullmatch(
@@ -213,7 +213,7 @@ def test_work_that_moves_from_the_call_into_the_import_is_a_regression(project, 
         re.MULTILINE,
     )
     assert re.search(
-        r"^regressed: import \(all cases\), \+.* -> .* ms; confirmed by \d+ fresh launches, "
+        r"^regressed: import \(all cases\), \+.* -> .* ms; confirmed by \d+ fresh trials, "
         r"which show \+.* % or more; more than the limit of 20.0 %$",
         done.stdout,
         re.MULTILINE,
@@ -267,12 +267,12 @@ def test_an_interrupt_while_loading_is_one_line_and_leaves_no_copy(repository, t
 
 @pytest.fixture
 def judge(tmp_path, monkeypatch, capsys):
-    """Judge a file of these launches; return the exit code and what is printed."""
+    """Judge a file of these trials; return the exit code and what is printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
-    def judged(launches, *options, **changes):
-        gate_builders.write(tmp_path / "raw.jsonl.gz", launches, **changes)
+    def judged(trials, *options, **changes):
+        gate_builders.write(tmp_path / "raw.jsonl.gz", trials, **changes)
         code = cli.main(["judge", "raw.jsonl.gz", *options])
         shown = capsys.readouterr()
         assert shown.err == ""
@@ -282,7 +282,7 @@ def judge(tmp_path, monkeypatch, capsys):
 
 
 def slower(factor, **changes):
-    """Launches of both stages in which the head's case takes so much longer."""
+    """Trials of both stages in which the head's case takes so much longer."""
     measured = gate_builders.Measured(factor=factor)
     return [
         gate
@@ -333,7 +333,7 @@ def test_the_exit_code_is_the_verdict_of_the_last_line(judge, factor, options, c
             {},
             ("--inconclusive", "ok"),
             EXIT_PASSED,
-            "7 launches are too few: the test needs at least 8",
+            "7 trials are too few: the test needs at least 8",
         ),
         (
             8,
@@ -360,10 +360,10 @@ def test_the_exit_code_is_the_verdict_of_the_last_line(judge, factor, options, c
     ids=["noise", "a side failed", "killed", "a case is missing"],
 )
 def test_what_cannot_be_judged_exits_as_asked_for(judge, count, changes, excusing, code, reason):
-    launches = gate_builders.series(count=count)
-    exit_code, shown = judge(launches, **changes)
+    trials = gate_builders.series(count=count)
+    exit_code, shown = judge(trials, **changes)
     assert (exit_code, shown.splitlines()[-1]) == (EXIT_INCONCLUSIVE, f"inconclusive: {reason}")
-    assert judge(launches, *excusing, **changes)[0] == code
+    assert judge(trials, *excusing, **changes)[0] == code
 
 
 @pytest.mark.parametrize("options", [(), ("--inconclusive", "ok")], ids=["plain", "ok"])
@@ -411,13 +411,13 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
     shards = [raw_samples.Shard(number, 2, tests) for number in (1, 2)]
     for shard, factor in zip(shards, (1.0, 1.2), strict=True):
         cases = {test: gate_builders.Measured(factor=factor, operations={}) for test in shard.own()}
-        launches = [
+        trials = [
             *gate_builders.series(cases, count=10),
             *gate_builders.series(cases, count=8, stage=2, seed=5),
         ]
         labels = {test: test for test in shard.own()}
         gate_builders.write(
-            tmp_path / f"{shard.prefix}.jsonl.gz", launches, labels=labels, shard=shard
+            tmp_path / f"{shard.prefix}.jsonl.gz", trials, labels=labels, shard=shard
         )
     paths = [path.name for path in sorted(tmp_path.glob("shard-*"))]
     assert cli.main(["judge", *paths, "--format", "json"]) == EXIT_REGRESSED
@@ -471,8 +471,8 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
             "--shard: '9/8' is not a shard; give K/N with K <= N <= 256, such as 3/8",
         ),
         (
-            ["--base", "HEAD", "--launches", "3"],
-            "--launches: '3' cannot be used; give a whole number, at least 8",
+            ["--base", "HEAD", "--trials", "3"],
+            "--trials: '3' cannot be used; give a whole number, at least 8",
         ),
         (
             ["--base", "HEAD", "--output", "nowhere/report.md"],

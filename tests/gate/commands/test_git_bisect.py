@@ -9,14 +9,14 @@ import textwrap
 import pytest
 from projects import git
 
-#: The command with launches that are made up: the time of a call is what the tree's file says.
+#: The command with trials that are made up: the time of a call is what the tree's file says.
 GATE = textwrap.dedent("""
     import contextlib, random, sys
 
     from mnistbench.cli import main
     from mnistbench.gate.measure import rounds
     from mnistbench.gate.survey import surveying
-    from mnistbench.gate.processes.launcher import LaunchError, LaunchResult
+    from mnistbench.gate.processes.starting import GateError, TrialResult
     from mnistbench.gate.listing import ListedCase, Listing, Listings
     from mnistbench.gate.processes.messages import Efforts, Followed, Spent
     from mnistbench.gate.processes.sides.stray import Imports
@@ -32,12 +32,12 @@ GATE = textwrap.dedent("""
 
     def survey(plan, seed, folder, log, *, shows):
         if "broken" in speeds(plan).values():
-            raise LaunchError("head: speed.txt cannot be measured")
+            raise GateError("head: speed.txt cannot be measured")
         imports = {side: Imports(str(tree.root)) for side, tree in plan.trees.items()}
         followed = {side: Followed() for side in plan.trees}
         return plan, Surveys(Listings(LISTING, LISTING), imports, followed)
 
-    class Launch:
+    class Trial:
         def __init__(self, plan, seed):
             self.speeds_us = speeds(plan)
             self.noise = random.Random(seed)
@@ -66,7 +66,7 @@ GATE = textwrap.dedent("""
                 }
                 for side, us in self.speeds_us.items()
             }
-            return LaunchResult(
+            return TrialResult(
                 cases={CASE: [build]},
                 seconds=1.0,
                 once={},
@@ -75,8 +75,8 @@ GATE = textwrap.dedent("""
             )
 
     surveying.survey_in_processes = survey
-    rounds.launching = lambda plan, seed, only, log, cores: contextlib.nullcontext(
-        Launch(plan, seed)
+    rounds.running_trial = lambda plan, seed, only, log, cores: contextlib.nullcontext(
+        Trial(plan, seed)
     )
     sys.exit(main())
 """)

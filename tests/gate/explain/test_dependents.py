@@ -154,7 +154,7 @@ def project(side):
 
 @pytest.fixture(scope="module")
 def explained(tmp_path_factory):
-    """Name of each test -> its causes, from one launch."""
+    """Name of each test -> its causes, from one trial."""
     folder = tmp_path_factory.mktemp("dependents")
     plan = gate_builders.plan(folder, "tests")
     for side, tree in plan.trees.items():

@@ -210,7 +210,7 @@ def project(side):
 
 @pytest.fixture(scope="module")
 def profiles(tmp_path_factory):
-    """The call paths of all cases of the project, from one launch."""
+    """The call paths of all cases of the project, from one trial."""
     folder = tmp_path_factory.mktemp("profiles")
     plan = gate_builders.plan(folder, "tests")
     for side, tree in plan.trees.items():

@@ -29,7 +29,7 @@ SOME = Reach(
 
 
 def judged(reach, *, cases=True, **options):
-    """The verdict of quiet launches of a case, or of none, with this reach."""
+    """The verdict of quiet trials of a case, or of none, with this reach."""
     recorded = build.recorded(build.series() if cases else [])
     sides = recorded.header.sides if cases else recorded.header.sides.without([CASE])
     header = dataclasses.replace(recorded.header, sides=sides, reach=reach)
@@ -194,25 +194,25 @@ def test_samples_are_judged_although_the_reach_says_that_no_case_runs_changed_co
     samples = build.recorded(build.series())
     header = dataclasses.replace(samples.header, reach=every_case)
     verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
-    assert (verdict.outcome, verdict.decision.launches) == (PASSED, 8)
+    assert (verdict.outcome, verdict.decision.trials) == (PASSED, 8)
     assert "nothing was measured" not in last_line(verdict)
     assert shown(verdict)
 
 
 def test_slower_samples_fail_although_the_reach_says_that_no_case_runs_changed_code():
     slower = build.Measured(factor=1.5)
-    launches = [*build.series(slower), *build.series(slower, stage=2, seed=2)]
-    samples = build.recorded(launches)
+    trials = [*build.series(slower), *build.series(slower, stage=2, seed=2)]
+    samples = build.recorded(trials)
     header = dataclasses.replace(samples.header, reach=Reach(is_known=True, same={"b": "b"}))
     verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
     assert verdict.outcome == REGRESSED
     assert shown(verdict)
 
 
-def test_cases_without_a_launch_are_inconclusive_whatever_the_reach_says():
+def test_cases_without_a_trial_are_inconclusive_whatever_the_reach_says():
     samples = build.recorded([])
     header = dataclasses.replace(samples.header, reach=Reach(is_known=True, same={"b": "b"}))
     verdict = conclude(dataclasses.replace(samples, header=header), JudgeOptions())
     assert verdict.outcome == INCONCLUSIVE
-    assert "0 launches are too few" in last_line(verdict)
+    assert "0 trials are too few" in last_line(verdict)
     assert shown(verdict)

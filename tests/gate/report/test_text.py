@@ -50,7 +50,7 @@ from mnistbench.gate.decide.statistics.case_names import NODE_IDS
 from mnistbench.gate.decide.statistics.quantities import how_replaced
 from mnistbench.gate.decide.statistics.raw_samples import End
 from mnistbench.gate.decide.verdict.decision import Decision
-from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.reasons import bound_reason
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.options import JudgeOptions
@@ -188,14 +188,14 @@ def test_a_pass_says_how_rare_a_slowdown_may_be_that_did_not_occur():
         for line in rendered(passed(), "terminal", 3).splitlines()
         if line.startswith("not ruled out: ")
     ]
-    share, launches, rarer, iterations = map(
-        float, re.findall(r"([\d.]+) (?:%|launches|iterations|on)", line)
+    share, trials, rarer, iterations = map(
+        float, re.findall(r"([\d.]+) (?:%|trials|iterations|on)", line)
     )
-    of_launches, of_iterations = (
+    of_trials, of_iterations = (
         scipy.stats.binomtest(0, int(count), alternative="less").proportion_ci(0.95).high
-        for count in (launches, iterations)
+        for count in (trials, iterations)
     )
-    assert share == pytest.approx(100 * of_launches, abs=0.05)
+    assert share == pytest.approx(100 * of_trials, abs=0.05)
     assert rarer == math.floor(1 / of_iterations)
 
 
@@ -216,7 +216,7 @@ def test_what_occurs_once_has_a_table_and_a_sentence():
     assert re.search(
         (
             r"\(\+\d\d\.\d % to \+\d\d\.\d %\), \d\d\.\d ms -> \d\d\.\d ms; "
-            r"confirmed by 8 fresh launches, which show \+\d\d\.\d % or more; "
+            r"confirmed by 8 fresh trials, which show \+\d\d\.\d % or more; "
             r"more than the limit of 20\.0 %$"
         ),
         found,
@@ -243,7 +243,7 @@ def test_without_costs_there_is_no_sentence_about_them(scenes):
 def test_iterations_that_show_cpu_time_alone_are_not_counted_as_seen():
     build = gate_builders.build(gate_builders.side(block_ns=(4_000_000.0,) * 9))
     verdict = conclude(
-        recorded([gate_builders.launch(build)] * 8, labels={CASE: LABEL}), JudgeOptions()
+        recorded([gate_builders.trial(build)] * 8, labels={CASE: LABEL}), JudgeOptions()
     )
     assert f"({8 * gate_builders.PAIRS} on each side of " in rendered(verdict, "terminal", 3)
 
@@ -292,7 +292,7 @@ def test_the_last_line_counts_cases_operations_and_one_time_costs(kinds, text):
     rows = []
     for kind in kinds:
         estimate = gate_builders.estimate(0.1, 0.08, 0.12, kind=kind)
-        finding = LaunchFinding(estimate, estimate, verdict=REGRESSED)
+        finding = GateFinding(estimate, estimate, verdict=REGRESSED)
         rows.append(FindingRow(finding, "a", estimate, REGRESSED, "", (), (), "", "", ""))
     assert counted_findings(rows) == text
 
@@ -307,14 +307,14 @@ def test_with_a_case_accepted_the_bound_is_that_of_the_others():
     )
 
 
-def test_too_few_launches_have_no_tables():
+def test_too_few_trials_have_no_tables():
     verdict = conclude(recorded(series(count=3), end=End("interrupted")), JudgeOptions())
     for form in ("terminal", "markdown"):
         text = rendered(verdict, form, 3)
-        assert "3 launches are too few" in text
+        assert "3 trials are too few" in text
         assert "cases: change of" not in text
     data = json.loads(rendered(verdict, "json", 3))
-    assert (data["no_regression_of"], data["cases"], data["operations"], data["launches"]) == (
+    assert (data["no_regression_of"], data["cases"], data["operations"], data["trials"]) == (
         None,
         [],
         [],
@@ -323,13 +323,12 @@ def test_too_few_launches_have_no_tables():
 
 
 def test_what_was_flagged_and_not_confirmed_is_told():
-    launches = [*series({CASE: slower()}, seed=3), *series({CASE: Measured()}, stage=2, seed=4)]
-    verdict = conclude(recorded(launches), JudgeOptions())
+    trials = [*series({CASE: slower()}, seed=3), *series({CASE: Measured()}, stage=2, seed=4)]
+    verdict = conclude(recorded(trials), JudgeOptions())
     assert {finding.verdict for finding in verdict.decision.findings} == {UNCONFIRMED}
     text = rendered(verdict, "terminal", 3)
     assert (
-        f"{LABEL}: aten::mm, forward fc1 was flagged, and 8 fresh launches did not confirm it"
-        in text
+        f"{LABEL}: aten::mm, forward fc1 was flagged, and 8 fresh trials did not confirm it" in text
     )
 
 
@@ -353,7 +352,7 @@ GNU = {"instruction set": "AVX512", "oneDNN": "Intel AVX-512", "OpenMP": "libgom
     [
         (
             {"torch": "2.14.0 -> 2.15.0"},
-            "measured: 1 case, 8 launches, 160 s, torch 2.14.0 -> 2.15.0",
+            "measured: 1 case, 8 trials, 160 s, torch 2.14.0 -> 2.15.0",
         ),
         (
             {"interpreter": "/p/.venv/bin/python (.venv of the project)"},
@@ -516,11 +515,11 @@ def test_an_improvement_says_whether_the_head_may_do_less_in_its_call(facts, dou
 @pytest.mark.parametrize(
     ("fresh", "why"),
     [
-        (0, "no fresh launch has measured it again, so it is not called improved"),
-        (4, "4 fresh launches are too few to call it improved"),
+        (0, "no fresh trial has measured it again, so it is not called improved"),
+        (4, "4 fresh trials are too few to call it improved"),
     ],
 )
-def test_an_improvement_that_too_few_launches_repeat_is_shown_and_is_no_reason(fresh, why):
+def test_an_improvement_that_too_few_trials_repeat_is_shown_and_is_no_reason(fresh, why):
     verdict = concluded(Measured(factor=0.5, operations={}), fresh)
     assert verdict.outcome == PASSED
     lines = finding_lines(Rows(verdict))
@@ -554,7 +553,7 @@ def test_without_torch_the_head_has_no_line_about_the_cpu(cpu):
 
 def test_without_torch_the_head_names_no_version():
     text = rendered(concluded(Measured(), torch=""), "terminal", 3)
-    assert "measured: 1 case, 8 launches, 160 s\n" in text
+    assert "measured: 1 case, 8 trials, 160 s\n" in text
 
 
 def test_no_more_facts_are_shown_than_a_reader_takes():
@@ -639,8 +638,8 @@ def test_a_new_operation_says_what_it_adds_to_the_case():
 # ---- base, head and change of a row --------------------------------------------------------------
 
 
-def at_speed(launch, speed, head_speed):
-    """A launch on a machine that is slower by a factor.
+def at_speed(trial, speed, head_speed):
+    """A trial on a machine that is slower by a factor.
 
     The head takes another factor of the time.
     """
@@ -656,29 +655,29 @@ def at_speed(launch, speed, head_speed):
 
     cases = {
         case: [{name: slower_side(name, side) for name, side in build.items()} for build in builds]
-        for case, builds in launch.cases.items()
+        for case, builds in trial.cases.items()
     }
-    return dataclasses.replace(launch, cases=cases)
+    return dataclasses.replace(trial, cases=cases)
 
 
 FACTORS = st.floats(0.3, 3.0)
 
 
 def drifting_verdict(speeds, costs):
-    """The verdict about launches whose speed and change are never the same.
+    """The verdict about trials whose speed and change are never the same.
 
     The machine's speed and the head's change.
     """
     more = {GEMM: (900_000, 1.0), BIAS: (250_000, 1.0), FUSED: (400_000, 1.0), COPY: (8_000, 1.0)}
     case = Measured(operations={**QUIET, **more}, only_base=[MM, ADD], only_new=[*more])
-    launches = [
-        at_speed(launch, *of_launch)
+    trials = [
+        at_speed(trial, *of_trial)
         for stage in (1, 2)
-        for launch, of_launch in zip(
+        for trial, of_trial in zip(
             series(case, once=costs, stage=stage, seed=3), speeds, strict=True
         )
     ]
-    return conclude(recorded(launches), JudgeOptions(everything=True))
+    return conclude(recorded(trials), JudgeOptions(everything=True))
 
 
 #: What the base takes for a cost that occurs once, and the factor of the head; small and missing
@@ -880,34 +879,34 @@ def test_fewer_reorders_are_no_cause_of_a_slowdown():
 
 
 @pytest.mark.parametrize(("factor", "far"), [(1.2, True), (0.8, True), (1.015, False)])
-def test_a_launch_that_is_far_from_the_others_is_named(factor, far):
+def test_a_trial_that_is_far_from_the_others_is_named(factor, far):
     """Less than the threshold of 2 % does not matter.
 
-    However close together the other launches are.
+    However close together the other trials are.
     """
-    launches = series({CASE: Measured(spread=0.002)}, seed=3)
-    launches[5] = series({CASE: Measured(factor=factor, spread=0.002)}, seed=3)[5]
-    verdict = conclude(recorded(launches, labels={CASE: LABEL}), JudgeOptions())
+    trials = series({CASE: Measured(spread=0.002)}, seed=3)
+    trials[5] = series({CASE: Measured(factor=factor, spread=0.002)}, seed=3)[5]
+    verdict = conclude(recorded(trials, labels={CASE: LABEL}), JudgeOptions())
     lines = [
         line
         for line in rendered(verdict, "terminal", 3).splitlines()
-        if line.startswith(f"{LABEL}: 1 of 8 launches far")
+        if line.startswith(f"{LABEL}: 1 of 8 trials far")
     ]
     assert len(lines) == far
-    assert len(json.loads(rendered(verdict, "json", 3))["far_launches"]) == far
+    assert len(json.loads(rendered(verdict, "json", 3))["far_trials"]) == far
     if far:
         assert f"by wall time ({100 * (factor - 1):+.0f}" in lines[0]
 
 
-def test_of_many_launches_far_from_the_others_the_farthest_three_are_shown():
-    launches = series({CASE: Measured(spread=0.002)}, seed=3, count=16)
+def test_of_many_trials_far_from_the_others_the_farthest_three_are_shown():
+    trials = series({CASE: Measured(spread=0.002)}, seed=3, count=16)
     for number, factor in enumerate((1.1, 1.3, 0.7, 1.2, 1.4)):
-        launches[number] = series({CASE: Measured(factor=factor, spread=0.0)}, seed=3)[number]
-    verdict = conclude(recorded(launches, labels={CASE: LABEL}), JudgeOptions())
+        trials[number] = series({CASE: Measured(factor=factor, spread=0.0)}, seed=3)[number]
+    verdict = conclude(recorded(trials, labels={CASE: LABEL}), JudgeOptions())
     [line] = [
         line
         for line in rendered(verdict, "terminal", 3).splitlines()
-        if line.startswith(f"{LABEL}: 5 of 16 launches far")
+        if line.startswith(f"{LABEL}: 5 of 16 trials far")
     ]
     assert "(-30.0 %, +40.0 %, +30.0 %, ...; median 0.0 %)" in line
 
@@ -929,11 +928,10 @@ def test_a_regression_shows_its_confirmed_change_beside_the_limit():
         for estimate in verdict.shown.cases
         if estimate.quantity.key == finding.quantity.key
     )
-    assert (estimate.launches, finding.confirmed.launches) == (16, 8)
+    assert (estimate.trials, finding.confirmed.trials) == (16, 8)
     assert f", {100 * estimate.change:+.1f} % ({100 * estimate.low:+.1f} % to " in line
     assert (
-        f"; confirmed by 8 fresh launches, which show {100 * finding.least:+.1f} % or more; "
-        in line
+        f"; confirmed by 8 fresh trials, which show {100 * finding.least:+.1f} % or more; " in line
     )
     assert line.endswith("; less or more than the limit of 2.0 %")
     assert last_line(verdict).startswith("inconclusive: ")
@@ -1054,9 +1052,7 @@ def suite(names, slower=0, noisy=0, **of_header):
         if reach > 0.05:
             open_cases.append(cases[-4])
             reasons.append(bound_reason(cases[-4], JudgeOptions(), NODE_IDS))
-    findings = tuple(
-        LaunchFinding(one, one, 0.09, verdict=REGRESSED) for one in cases if one.change
-    )
+    findings = tuple(GateFinding(one, one, 0.09, verdict=REGRESSED) for one in cases if one.change)
     outcome = REGRESSED if slower else INCONCLUSIVE if noisy else PASSED
     decision = Decision(
         outcome,
@@ -1065,7 +1061,7 @@ def suite(names, slower=0, noisy=0, **of_header):
         once=(),
         findings=findings,
         reasons=tuple(reasons),
-        launches=10,
+        trials=10,
         fresh=4,
         open_cases=tuple(open_cases),
     )
@@ -1083,13 +1079,13 @@ def test_a_report_begins_with_what_was_found():
     parts = shown(suite(NAMES_OF_200, slower=2, noisy=3)).split("\n\n")
     assert (
         parts[0].splitlines()[1]
-        == "measured: 200 cases, 10 launches and 4 fresh ones, 0 ns, torch 2.15.0"
+        == "measured: 200 cases, 10 trials and 4 fresh ones, 0 ns, torch 2.15.0"
     )
     assert parts[1].splitlines() == [
         "Found:",
         *(
             f"regressed: wall time (test_{number}), +10.0 % (+9.0 % to +11.0 %), 4.00 ms -> "
-            "4.40 ms; CPU time +10.0 %; confirmed by 8 fresh launches, which show +9.0 % or more; "
+            "4.40 ms; CPU time +10.0 %; confirmed by 8 fresh trials, which show +9.0 % or more; "
             "more than the limit of 2.0 %"
             for number in (0, 1)
         ),
@@ -1098,7 +1094,7 @@ def test_a_report_begins_with_what_was_found():
         "Not decided:",
         (
             "test_2: a slowdown of up to 9.0 % of its wall time cannot be ruled out; "
-            "about 152 launches would settle it"
+            "about 152 trials would settle it"
         ),
     ]
 
@@ -1132,7 +1128,7 @@ def test_of_few_cases_all_are_shown(count, rows):
     assert (f"{count} cases without a finding: " in text) == (rows == 0)
 
 
-def test_an_inconclusive_gate_counts_bounded_cases_and_says_what_launches_change():
+def test_an_inconclusive_gate_counts_bounded_cases_and_says_what_trials_change():
     verdict = suite([f"test_{number}" for number in range(8)], noisy=2)
     highs = {"test_0": 0.025, "test_1": 0.3}
     cases = tuple(
@@ -1143,9 +1139,9 @@ def test_an_inconclusive_gate_counts_bounded_cases_and_says_what_launches_change
         verdict.recorded, end=dataclasses.replace(verdict.end, elapsed_s=100.0)
     )
     verdict = dataclasses.replace(with_decision(verdict, cases=cases), recorded=recorded)
-    # A bound falls with the root of the number of launches: 8 * (log 1.025 / log 1.02)^2 = 12.4.
+    # A bound falls with the root of the number of trials: 8 * (log 1.025 / log 1.02)^2 = 12.4.
     said = (
-        "; 6 of 8 cases rule out 2.0 %, all of them 30.0 %, and about 13 launches (130 s) would "
+        "; 6 of 8 cases rule out 2.0 %, all of them 30.0 %, and about 13 trials (130 s) would "
         "settle 1 more"
     )
     assert said in last_line(verdict)
@@ -1181,7 +1177,7 @@ def test_of_more_than_ten_noisy_cases_the_number_the_range_and_the_worst_are_sai
         "interrupted",
         (
             "60 of 200 cases: slowdowns of up to 3.0 % to 8.9 % cannot be ruled out, and about 20 "
-            f"launches would settle 2; the worst follow; {SEE_ALL}"
+            f"trials would settle 2; the worst follow; {SEE_ALL}"
         ),
     ]
     assert [line.partition(":")[0] for line in lines[2:]] == ["test_59", "test_58", "test_57"]
@@ -1201,11 +1197,11 @@ def test_of_many_noisy_cases_the_next_step_has_its_price():
     )
     ended = dataclasses.replace(verdict.recorded, end=End(elapsed_s=100.0))
     verdict = dataclasses.replace(with_decision(verdict, open_cases=open_cases), recorded=ended)
-    # A bound falls with the root of the number of launches: 8 * (log 1.025 / log 1.02)^2 = 12.4.
-    assert ", and about 13 launches (130 s) would settle 1; " in shown(verdict)
+    # A bound falls with the root of the number of trials: 8 * (log 1.025 / log 1.02)^2 = 12.4.
+    assert ", and about 13 trials (130 s) would settle 1; " in shown(verdict)
 
 
-def test_launches_far_from_the_others_in_several_cases_are_one_line():
+def test_trials_far_from_the_others_in_several_cases_are_one_line():
     verdict = suite(NAMES_OF_200[:20])
     far_logs = {"test_3": (0.0,) * 9 + (0.2,), "test_7": (0.0,) * 8 + (-0.4, 0.3)}
     cases = tuple(
@@ -1220,11 +1216,11 @@ def test_launches_far_from_the_others_in_several_cases_are_one_line():
     verdict = with_decision(verdict, cases=cases)
     [line] = [line for line in shown(verdict).splitlines() if "far from the others" in line]
     assert line.startswith(
-        "launches far from the others in 2 cases; the worst is test_7: 2 of 10 launches far from "
+        "trials far from the others in 2 cases; the worst is test_7: 2 of 10 trials far from "
         "the others by wall time (-33.0 %, +35.0 %; median 0.0 %)"
     )
-    assert shown(verdict, everything=True).count(" of 10 launches far from the others") == 2
-    assert len(json.loads(shown(verdict, "json"))["far_launches"]) == 2
+    assert shown(verdict, everything=True).count(" of 10 trials far from the others") == 2
+    assert len(json.loads(shown(verdict, "json"))["far_trials"]) == 2
 
 
 def all_of_it(names):
@@ -1260,7 +1256,7 @@ def all_of_it(names):
         gate_builders.estimate(0.0, -0.1, 0.1, case=name, kind="operation", share=0.05)
         for name in names
     )
-    unconfirmed = tuple(LaunchFinding(one, one, verdict=UNCONFIRMED) for one in operations)
+    unconfirmed = tuple(GateFinding(one, one, verdict=UNCONFIRMED) for one in operations)
     verdict = with_decision(
         verdict,
         cases=(*far, *verdict.decision.cases),

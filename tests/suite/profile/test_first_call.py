@@ -70,7 +70,7 @@ def test_weights_are_handed_on_without_a_file(
     assert [of_process.trained_weights for of_process in jobs] == [None, b"weights"]
 
 
-def test_a_process_gets_the_settings_of_the_gate_s_launches(
+def test_a_process_gets_the_settings_of_the_gate_s_trials(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")

@@ -35,14 +35,12 @@ def measured(monkeypatch):
     """Stand in for the processes: keep how each script would run, and show 12 % more."""
     measurements = []
 
-    def measure(file, origin, pythons, variables, *, launches, progress):
-        progress.step(f"launch 1 of {launches}")
+    def measure(file, origin, pythons, variables, *, trials, progress):
+        progress.step(f"trial 1 of {trials}")
         measurements.append(
-            SimpleNamespace(
-                file=file, pythons=dict(pythons), variables=variables, launches=launches
-            )
+            SimpleNamespace(file=file, pythons=dict(pythons), variables=variables, trials=trials)
         )
-        return [0.12] * launches
+        return [0.12] * trials
 
     monkeypatch.setattr("mnistbench.suite.reproducers.command.measure", measure)
     return measurements
@@ -53,7 +51,7 @@ def test_a_script_with_the_arguments_of_both_sides_runs_with_this_interpreter(
 ):
     assert cli.main(["reproduce", write(base=[ROW])]) == 0
     [measurement] = measured
-    assert (measurement.file, measurement.launches) == (Path("x.py"), 10)
+    assert (measurement.file, measurement.trials) == (Path("x.py"), 10)
     assert measurement.pythons == {"base": sys.executable, "head": sys.executable}
     assert measurement.variables == {"base": {}, "head": {}}
     out, err = capsys.readouterr()
@@ -61,20 +59,20 @@ def test_a_script_with_the_arguments_of_both_sides_runs_with_this_interpreter(
         "aten::mm, backward fc1 (step convnet-b16-cpu on digits): reproduced: +12.0 % (the gate: "
         "+11.1 %, +4.2 % to +18.4 %)\n"
     )
-    assert err == "launch 1 of 10\n"
+    assert err == "trial 1 of 10\n"
 
 
 @pytest.mark.usefixtures("torch")
-def test_options_of_the_sides_and_launches_are_used(write, measured, monkeypatch):
+def test_options_of_the_sides_and_trials_are_used(write, measured, monkeypatch):
     def environment(changes, project):
         return f"/environments/{changes[0]}"
 
     monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
-    options = ["--base-with", "torch==2.13.0", "--head-env", "C=4", "--launches", "7"]
+    options = ["--base-with", "torch==2.13.0", "--head-env", "C=4", "--trials", "7"]
     assert cli.main(["reproduce", write(), *options]) == 0
     [measurement] = measured
     assert measurement.pythons == {"base": "/environments/torch==2.13.0", "head": sys.executable}
-    assert (measurement.variables, measurement.launches) == ({"base": {}, "head": {"C": "4"}}, 7)
+    assert (measurement.variables, measurement.trials) == ({"base": {}, "head": {"C": "4"}}, 7)
 
 
 def test_variables_of_the_gate_make_the_sides_differ(write, measured):
@@ -134,7 +132,7 @@ def test_a_script_of_two_versions_of_python_needs_their_interpreters(write, meas
 
 @pytest.mark.usefixtures("torch")
 def test_a_real_script_shows_that_twice_the_work_takes_longer(write, capsys):
-    assert cli.main(["reproduce", write(base=[ROW]), "--launches", "1"]) == 0
+    assert cli.main(["reproduce", write(base=[ROW]), "--trials", "1"]) == 0
     assert capsys.readouterr().out.startswith(
         "aten::mm, backward fc1 (step convnet-b16-cpu on digits): larger by itself: +"
     )

@@ -1,6 +1,6 @@
 """Running a script on both sides.
 
-Turns of two processes, what a launch gives, and what is said of it.
+Turns of two processes, what a trial gives, and what is said of it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ for number, _ in enumerate(sys.stdin):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Run a stand-in; return the change of each launch."""
+    """Run a stand-in; return the change of each trial."""
     monkeypatch.chdir(tmp_path)
 
     def measured(body, *, pythons=HERE, of_head=(), origin=None, **changes):
         path = tmp_path / "x.py"
         path.write_text(PROGRAM.format(body=textwrap.indent(body, "    ")))
         variables = {"base": {}, "head": dict(of_head)}
-        options = {"launches": 2, "pairs": 4, "seed": 1, "progress": Progress(None), **changes}
+        options = {"trials": 2, "pairs": 4, "seed": 1, "progress": Progress(None), **changes}
         return measure(path, origin or builders.header(), pythons, variables, **options)
 
     return measured
@@ -60,7 +60,7 @@ def test_the_change_is_that_of_the_head(run):
 
 
 def test_the_sides_take_turns_and_the_first_measurement_does_not_count(run, tmp_path):
-    assert run(seconds("1.0 if number == 0 else 0.1", 0.1), launches=1) == [0]
+    assert run(seconds("1.0 if number == 0 else 0.1", 0.1), trials=1) == [0]
     log = (tmp_path / "log").read_text().split()
     assert sorted(log) == ["base"] * 5 + ["head"] * 5
     pairs = [tuple(log[start : start + 2]) for start in range(0, 10, 2)]
@@ -69,23 +69,23 @@ def test_the_sides_take_turns_and_the_first_measurement_does_not_count(run, tmp_
     assert pairs[4] == pairs[3][::-1]
 
 
-def test_a_disturbed_pair_and_a_disturbed_launch_do_not_count(run):
+def test_a_disturbed_pair_and_a_disturbed_trial_do_not_count(run):
     assert overall(run(seconds(0.1, "0.5 if number == 2 else 0.11"), pairs=5)) == pytest.approx(0.1)
     assert overall([0.1, 0.1, 5.0]) == pytest.approx(0.1)
 
 
 def test_both_processes_have_one_core_and_this_process_keeps_its_own(run):
     before = os.sched_getaffinity(0)
-    run(f"assert len(os.sched_getaffinity(0)) == 1\n{seconds(1.0, 1.0)}", launches=1)
+    run(f"assert len(os.sched_getaffinity(0)) == 1\n{seconds(1.0, 1.0)}", trials=1)
     assert os.sched_getaffinity(0) == before
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_two_launches_run_at_the_same_time_on_different_cores(run, tmp_path):
+def test_two_trials_run_at_the_same_time_on_different_cores(run, tmp_path):
     body = 'open(f"cores-{os.getpid()}", "w").write(str(os.sched_getaffinity(0)))\n' + seconds(
         1.0, 1.0
     )
-    assert len(run(body, launches=3)) == 3
+    assert len(run(body, trials=3)) == 3
     cores = [
         path.read_text()
         for path in sorted(tmp_path.glob("cores-*"), key=lambda path: int(path.name[6:]))
@@ -140,7 +140,7 @@ def test_an_interruption_ends_the_scripts_that_run(run, tmp_path):
     )
     try:
         with pytest.raises(KeyboardInterrupt):
-            run(body, launches=1)
+            run(body, trials=1)
     finally:
         signal.signal(signal.SIGINT, before)
     # Otherwise its thread would delay the end of this process.
@@ -156,7 +156,7 @@ def test_an_interpreter_that_cannot_be_started_is_named(run):
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_a_process_that_starts_while_another_launch_fails_is_stopped(run, monkeypatch):
+def test_a_process_that_starts_while_another_trial_fails_is_stopped(run, monkeypatch):
     attempts = []
     running = []
 
@@ -259,14 +259,14 @@ def test_a_script_that_makes_few_of_the_calls_says_so(change):
 
 
 @pytest.mark.parametrize("slower", range(1, 11))
-def test_a_change_is_reproduced_if_a_sign_test_over_the_launches_shows_it(slower):
+def test_a_change_is_reproduced_if_a_sign_test_over_the_trials_shows_it(slower):
     changes = [0.1] * slower + [-1e-4] * (10 - slower)
     text = sentence(changes, builders.header(low=-0.001, high=0.15, change=0.05))
     assert text.startswith("reproduced: ") == (
         scipy.stats.binomtest(slower, 10, alternative="greater").pvalue <= LEVEL
     )
     if slower == 7:
-        assert text.endswith("; the head is slower in 7 of 10 launches; give more --launches")
+        assert text.endswith("; the head is slower in 7 of 10 trials; give more --trials")
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from mnistbench.core.operation import OUTSIDE
 from mnistbench.gate.decide.statistics.quantities import Replaced, quantities_of_stages
 from mnistbench.gate.decide.statistics.raw_samples import End, load
 from mnistbench.gate.decide.verdict.decision import decide
-from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.options import Thresholds
-from mnistbench.gate.processes.launcher import LaunchError
+from mnistbench.gate.processes.starting import GateError
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ADDED, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import REGRESSED
@@ -39,7 +39,7 @@ def finding(change=0.1, **quantity):
         **quantity,
     }
     estimate = gate_builders.estimate(change, change - 0.02, change + 0.02, **changes)
-    return LaunchFinding(estimate, estimate, verdict=REGRESSED)
+    return GateFinding(estimate, estimate, verdict=REGRESSED)
 
 
 def described(rows=None, why_not=""):
@@ -74,10 +74,8 @@ class Described:
         }
 
 
-def written(folder, *findings, describe=None, launches=(), **header):
-    return write(
-        gate_builders.header(**header), launches, findings, describe or Described(), folder
-    )
+def written(folder, *findings, describe=None, trials=(), **header):
+    return write(gate_builders.header(**header), trials, findings, describe or Described(), folder)
 
 
 def test_a_slower_operation_has_a_script_with_what_the_gate_found(tmp_path):
@@ -120,8 +118,8 @@ def test_iterations_precede_the_captured_calls_but_few_of_a_short_case(
 ):
     describe = Described()
     case_build = gate_builders.build(gate_builders.side(iterations=iterations))
-    launches = [gate_builders.launch(cases={}), gate_builders.launch(case_build)]
-    written(tmp_path, finding(), describe=describe, launches=launches)
+    trials = [gate_builders.trial(cases={}), gate_builders.trial(case_build)]
+    written(tmp_path, finding(), describe=describe, trials=trials)
     assert [describe.wanted[side][0]["iterations"] for side in (BASE, HEAD)] == [before] * 2
 
 
@@ -244,7 +242,7 @@ def test_without_calls_on_both_sides_there_is_a_reason(tmp_path, base, head, rea
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (LaunchError("a launch ended"), "its calls could not be captured: a launch ended"),
+        (GateError("a trial ended"), "its calls could not be captured: a trial ended"),
         (KeyboardInterrupt(), "interrupted"),
     ],
 )
@@ -264,8 +262,8 @@ def test_a_folder_that_cannot_be_written_is_the_reason(tmp_path):
     )
 
 
-def decided(launches):
-    return decide(*quantities_of_stages(launches), Thresholds(), 1)
+def decided(trials):
+    return decide(*quantities_of_stages(trials), Thresholds(), 1)
 
 
 def test_only_confirmed_slowdowns_of_operations_have_scripts():
@@ -385,7 +383,7 @@ def test_an_error_of_the_code_of_a_side_is_named(plan, tmp_path):
     broken.write_text(text.replace("torch.ones(5)", "1 / 0"))
     try:
         with pytest.raises(
-            LaunchError,
+            GateError,
             match=r"^head: test_own.py::test_plain fails: ZeroDivisionError: division by zero",
         ):
             capture_on_sides(plan, 1, {BASE: wanted, HEAD: wanted}, tmp_path, tmp_path / "log")

@@ -243,10 +243,8 @@ def _series(entry: Entry) -> Iterator[tuple[float, ...]]:
 
     Shorter series, and those of fewer different times, may be equal by chance.
     """
-    launches = [
-        launch for score in (entry.score, entry.quiet) if score for launch in score.launches
-    ]
-    series = [(*launch.reference_ns, *launch.student_ns) for launch in launches]
+    trials = [trial for score in (entry.score, entry.quiet) if score for trial in score.trials]
+    series = [(*trial.reference_ns, *trial.student_ns) for trial in trials]
     if findings := entry.findings:
         series += [
             measured.times_ns for measured in (*findings.iteration_times, *findings.epoch_times)

@@ -46,8 +46,8 @@ class Settings:
         "--student", str, None, "this student instead, also if doubtful", "NAME", many=True
     )
     yes: bool = switch("--yes", "run the code of the students without asking")
-    launches: int = score_command.scored_launches()
-    seconds: float = score_command.seconds_of_launch()
+    trials: int = score_command.scored_trials()
+    seconds: float = score_command.seconds_of_trial()
     output: Path | None = options.output(
         text="output file (default: rerun.json beside SUBMISSIONS)"
     )
@@ -135,7 +135,7 @@ def measured(
 
     Own speed-up, that of here or why there is none, and whether their intervals overlap.
     """
-    with Progress(sys.stderr, total=settings.launches * len(entries)) as progress:
+    with Progress(sys.stderr, total=settings.trials * len(entries)) as progress:
         for entry in entries:
             own = entry.score
             low = entry.speedup["low"]
@@ -150,7 +150,7 @@ def measured(
             row |= {"here": None, "problem": None, "agrees": "no"}
             same: dict[str, Any] = {"batch_size": own.batch_size, "dtype": own.dtype}
             again = score_command.Settings(
-                file=Path(own.file), launches=settings.launches, seconds=settings.seconds, **same
+                file=Path(own.file), trials=settings.trials, seconds=settings.seconds, **same
             )
             progress.say(f"{entry.name}:")
             try:

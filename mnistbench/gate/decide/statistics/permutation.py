@@ -1,8 +1,8 @@
 """Paired log ratios of two sides -> adjusted p-values and simultaneous bounds: pure and seeded.
 
-The test is a maxT permutation test [1]. A random draw gave each launch the roles of its two sides,
-so if both run the same code, exchanging the roles (the signs of all differences of that launch)
-gives an equally likely result. All quantities of a launch change sign together, which keeps their
+The test is a maxT permutation test [1]. A random draw gave each trial the roles of its two sides,
+so if both run the same code, exchanging the roles (the signs of all differences of that trial)
+gives an equally likely result. All quantities of a trial change sign together, which keeps their
 correlation. Each quantity is compared with the maximum over all quantities, so the level is the
 probability of *any* false alarm. The statistic is mean / (standard error + s0), where s0 limits the
 statistic of quantities whose spread is tiny by chance [2]. Medians of cases, means of cases,
@@ -31,7 +31,7 @@ LEVEL = 0.01
 #: Confidence of the simultaneous bounds.
 CONFIDENCE = 0.95
 
-#: Largest number of exchanges: all 2^launches of them if there are no more, else a random sample.
+#: Largest number of exchanges: all 2^trials of them if there are no more, else a random sample.
 EXCHANGES = 10_000
 #: The same with ``many``: with the level of one of a hundred shards, 10,000 are too few to confirm
 #: anything.
@@ -40,7 +40,7 @@ MANY = 2**16
 #: Most statistics that are computed at once: exchanges times quantities.
 _AT_ONCE = 5_000_000
 
-#: Number of resampled sets of launches for bounds.
+#: Number of resampled sets of trials for bounds.
 RESAMPLES = 2_000
 
 #: Smallest s0, below the resolution of any clock; avoids a division by zero if there is no spread.
@@ -56,10 +56,10 @@ def directed_test(
 
     While the quantity with the largest statistic is significant, the others are tested without it.
     In a single step a large quantity would hide a small one, because it is larger even with the
-    roles of one launch exchanged.
+    roles of one trial exchanged.
 
     Args:
-        logs: [quantities, launches], log(head / base).
+        logs: [quantities, trials], log(head / base).
         kinds: kind of each quantity; quantities of the same kind share an s0.
         signs: [quantities], 1 if a slowdown is expected, -1 if an improvement is.
         seed: of the exchanges, if they are sampled.
@@ -104,39 +104,39 @@ def simultaneous_bounds(
     """Return simultaneous lower and upper bounds of the mean logs.
 
     Args:
-        logs: [quantities, launches].
+        logs: [quantities, trials].
         seed: of the exchanges, if they are sampled.
         confidence: probability that all bounds are correct.
         kinds: kind of each quantity; quantities of the same kind share an s0. One kind if not
             given.
-        skewed: the bounds have to be correct for skewed launches, too.
+        skewed: the bounds have to be correct for skewed trials, too.
 
     Single-step maxT of the residuals: mean -+ c (se + s0), where c is the quantile of the largest
     statistic. Residuals sum to 0, so they and their exchanges have a smaller range than errors;
     ``scale`` corrects each of the two. With normal errors the coverage is the nominal one (94 to 96
-    % in simulations of 1 to 20 quantities in 8 to 12 launches; 91 to 96 % in 4).
+    % in simulations of 1 to 20 quantities in 8 to 12 trials; 91 to 96 % in 4).
 
-    Exchanges make every distribution symmetric. If single processes are slow, launches are skewed,
+    Exchanges make every distribution symmetric. If single processes are slow, trials are skewed,
     and the bound on that side is too small: with exponential errors, upper bounds were wrong in 7
     to 10 %. So a bound is at least that of the bootstrap-t [3]: 0 to 3 % wider with normal errors,
     and wrong in 2 to 8 % with exponential ones (docs/evidence/rare_slowdowns.py).
     """
     mean = logs.mean(axis=1)
     residuals = logs - mean[:, None]
-    launches = logs.shape[1]
-    scale = math.sqrt(launches / (launches - 1))  # residuals are smaller than errors by this factor
+    trials = logs.shape[1]
+    scale = math.sqrt(trials / (trials - 1))  # residuals are smaller than errors by this factor
     errors = residuals * scale
     floor = _floor(errors, kinds or [""] * len(logs))
     null = _null(errors, floor, seed, EXCHANGES, two_sided=True)
-    spread = residuals.std(axis=1, ddof=1) / math.sqrt(launches) + floor
+    spread = residuals.std(axis=1, ddof=1) / math.sqrt(trials) + floor
     symmetric = scale * np.quantile(null, confidence)
     if not skewed:
         return mean - symmetric * spread, mean + symmetric * spread
     squares = (residuals**2).T
     largest = list[Array]()
     smallest = list[Array]()
-    for drawn in _parts(_resampled(launches), len(logs)):
-        statistics = _statistic_of(drawn @ residuals.T / launches, drawn @ squares, launches, floor)
+    for drawn in _parts(_resampled(trials), len(logs)):
+        statistics = _statistic_of(drawn @ residuals.T / trials, drawn @ squares, trials, floor)
         largest.append(statistics.max(axis=1))
         smallest.append(statistics.min(axis=1))
     tail = (1 - confidence) / 2
@@ -146,14 +146,14 @@ def simultaneous_bounds(
 
 
 @functools.cache
-def _resampled(launches: int) -> Array:
-    """Return how often each launch is in RESAMPLES random sets of as many, with repetition."""
-    drawn = (np.random.default_rng(1).random((RESAMPLES, launches)) * launches).astype(int)
-    return np.asarray((drawn[:, :, None] == np.arange(launches)).sum(axis=1), dtype=np.float64)
+def _resampled(trials: int) -> Array:
+    """Return how often each trial is in RESAMPLES random sets of as many, with repetition."""
+    drawn = (np.random.default_rng(1).random((RESAMPLES, trials)) * trials).astype(int)
+    return np.asarray((drawn[:, :, None] == np.arange(trials)).sum(axis=1), dtype=np.float64)
 
 
 def _floor(logs: Array, kinds: Sequence[str]) -> Array:
-    """Return s0 of each quantity: the median of SD(abs(d)) / sqrt(launches) over its kind.
+    """Return s0 of each quantity: the median of SD(abs(d)) / sqrt(trials) over its kind.
 
     abs(d) does not depend on signs, so s0 is the same for every exchange, as the test requires. It
     hardly depends on the change of a quantity, so changes of many quantities do not increase s0.
@@ -170,15 +170,15 @@ def _floor(logs: Array, kinds: Sequence[str]) -> Array:
 
 def _statistic(signs: Array, logs: Array, floor: Array) -> Array:
     """Return mean / (se + s0) for each exchange of signs, [exchanges, quantities]."""
-    launches = logs.shape[1]
+    trials = logs.shape[1]
     # Squares do not depend on signs.
-    return _statistic_of(signs @ logs.T / launches, np.sum(logs**2, axis=1), launches, floor)
+    return _statistic_of(signs @ logs.T / trials, np.sum(logs**2, axis=1), trials, floor)
 
 
-def _statistic_of(mean: Array, squares: Array, launches: int, floor: Array) -> Array:
+def _statistic_of(mean: Array, squares: Array, trials: int, floor: Array) -> Array:
     """Return mean / (se + s0) from means and sums of squares, [exchanges, quantities]."""
-    variance = np.maximum(squares - launches * mean**2, 0) / (launches - 1)
-    below = np.sqrt(variance / launches) + floor
+    variance = np.maximum(squares - trials * mean**2, 0) / (trials - 1)
+    below = np.sqrt(variance / trials) + floor
     statistics: Array = np.divide(mean, below, out=np.zeros_like(mean), where=below > 0)
     return statistics
 
@@ -197,11 +197,11 @@ def _parts(rows: Array, quantities: int) -> list[Array]:
 
 # The tests of a gate share them, and so do those of resampled gates.
 @functools.lru_cache(maxsize=16)
-def _exchanges(launches: int, seed: int, most: int) -> Array:
-    """Return the signs of all exchanges, or of ``most`` random ones, [exchanges, launches]."""
-    if 2**launches > most:
-        return np.random.default_rng(seed).choice([1.0, -1.0], (most, launches))
-    return np.array(list(itertools.product((1.0, -1.0), repeat=launches)))
+def _exchanges(trials: int, seed: int, most: int) -> Array:
+    """Return the signs of all exchanges, or of ``most`` random ones, [exchanges, trials]."""
+    if 2**trials > most:
+        return np.random.default_rng(seed).choice([1.0, -1.0], (most, trials))
+    return np.array(list(itertools.product((1.0, -1.0), repeat=trials)))
 
 
 def _p_values(limits: Array, null: Array, sampled: bool) -> Array:

@@ -1,4 +1,4 @@
-"""Quantities that are compared between the sides, with their differences in all launches."""
+"""Quantities that are compared between the sides, with their differences in all trials."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mnistbench.gate.decide.statistics.differences import (
     total_ns,
     whole_ns,
 )
-from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE, Build, Launch
+from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE, Build, Trial
 from mnistbench.gate.words import (
     ALL_CASES,
     BASE,
@@ -53,7 +53,7 @@ from mnistbench.judging.kinds import (
     REPLACED,
 )
 
-#: One-time costs that have a smaller mean, of both sides over all launches, are not tested;
+#: One-time costs that have a smaller mean, of both sides over all trials, are not tested;
 #: nanoseconds (5 ms). It is also added to the times of both sides before their ratio is taken, so
 #: a change from 0 to 3 ms is small and finite.
 MIN_ONCE_NS = 5_000_000
@@ -90,9 +90,9 @@ class _Quantity:
     case: str  # node id, or ALL_CASES
     kind: str  # one of judging.kinds
     name: str
-    # Per launch: log(head / base), mean over builds; NaN if there are too few usable times.
+    # Per trial: log(head / base), mean over builds; NaN if there are too few usable times.
     logs: tuple[float, ...]
-    base: float  # median over builds or launches, ns; see the classes for exceptions
+    base: float  # median over builds or trials, ns; see the classes for exceptions
     head: float
 
     is_case: ClassVar[bool] = False
@@ -101,7 +101,7 @@ class _Quantity:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Identity of the quantity across launches."""
+        """Identity of the quantity across trials."""
         return (self.case, self.kind, self.name)
 
 
@@ -159,7 +159,7 @@ class OperationTime(_Quantity):
 class OneTimeCost(_Quantity):
     """What occurs once in a process: CPU time (ONCE), or memory at its peak (MEMORY).
 
-    ``base`` and ``head`` of ONCE are means over launches; those of MEMORY are in bytes.
+    ``base`` and ``head`` of ONCE are means over trials; those of MEMORY are in bytes.
     """
 
     is_once: ClassVar[bool] = True
@@ -202,11 +202,11 @@ class OperationGroup(NamedTuple):
 def groups(builds: Sequence[Build]) -> list[OperationGroup]:
     """Return the groups to test: large operations, operations of one side by place, and the rest.
 
-    The grouping is symmetric in the two sides and uses all launches together. It therefore does not
-    depend on the roles in any launch, as the permutation test requires.
+    The grouping is symmetric in the two sides and uses all trials together. It therefore does not
+    depend on the roles in any trial, as the permutation test requires.
 
     Args:
-        builds: all builds of the case in all launches.
+        builds: all builds of the case in all trials.
     """
     sides = [side for build in builds for side in build.values()]
     if not all(side.operations for side in sides):
@@ -278,37 +278,37 @@ def _are_large(builds: Sequence[Build], keys: Collection[OpKey]) -> bool:
 
 
 def quantities(
-    launches: Sequence[Launch], grouping: Mapping[str, Sequence[OperationGroup]] | None = None
+    trials: Sequence[Trial], grouping: Mapping[str, Sequence[OperationGroup]] | None = None
 ) -> list[Quantity]:
-    """Return all quantities of the cases that are in all these launches.
+    """Return all quantities of the cases that are in all these trials.
 
     Args:
-        launches: of one stage, or of both.
+        trials: of one stage, or of both.
         grouping: groups of operations per case, as :func:`groups` returns them; those of these
-            launches if not given.
+            trials if not given.
     """
-    if not launches:
+    if not trials:
         return []
-    cases = [case for case in launches[0].cases if all(case in launch.cases for launch in launches)]
+    cases = [case for case in trials[0].cases if all(case in trial.cases for trial in trials)]
     measured: list[Quantity] = []
     for case in cases:
-        builds = [launch.cases[case] for launch in launches]
+        builds = [trial.cases[case] for trial in trials]
         measured += _case_quantities(case, builds)
         case_groups = (grouping or {}).get(case)
         if case_groups is None:
             case_groups = groups(_flat(builds))
         measured += _operation_quantities(case, builds, case_groups)
-    return [*measured, *_once_quantities(launches, MIN_ONCE_NS if grouping is None else 0)]
+    return [*measured, *_once_quantities(trials, MIN_ONCE_NS if grouping is None else 0)]
 
 
-def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], list[Quantity]]:
-    """Return the quantities of the first stage and of the fresh launches.
+def quantities_of_stages(trials: Sequence[Trial]) -> tuple[list[Quantity], list[Quantity]]:
+    """Return the quantities of the first stage and of the fresh trials.
 
     Operations of the latter are grouped as in the first.
     """
-    first_launches = [launch for launch in launches if launch.stage == FIRST_STAGE]
-    fresh_launches = [launch for launch in launches if launch.stage == FRESH_STAGE]
-    first = quantities(first_launches)
+    first_trials = [trial for trial in trials if trial.stage == FIRST_STAGE]
+    fresh_trials = [trial for trial in trials if trial.stage == FRESH_STAGE]
+    first = quantities(first_trials)
     grouping: dict[str, list[OperationGroup]] = {}
     for quantity in first:
         if quantity.is_operation:
@@ -318,43 +318,41 @@ def quantities_of_stages(launches: Sequence[Launch]) -> tuple[list[Quantity], li
     # Costs of the whole process depend on its cases, but not its memory, which is measured with one
     # of them.
     has_all_cases = all(
-        fresh.cases.keys() == launch.cases.keys()
-        for fresh in fresh_launches
-        for launch in first_launches
+        fresh.cases.keys() == trial.cases.keys() for fresh in fresh_trials for trial in first_trials
     )
     fresh_quantities = [
         quantity
-        for quantity in quantities(fresh_launches, grouping)
+        for quantity in quantities(fresh_trials, grouping)
         if has_all_cases or quantity.case != ALL_CASES or quantity.kind == MEMORY
     ]
     return first, fresh_quantities
 
 
-def _flat(launches: Sequence[Sequence[Build]]) -> list[Build]:
-    return [build for builds in launches for build in builds]
+def _flat(trials: Sequence[Sequence[Build]]) -> list[Build]:
+    return [build for builds in trials for build in builds]
 
 
-def _once_quantities(launches: Sequence[Launch], least_ns: float) -> Iterable[OneTimeCost]:
+def _once_quantities(trials: Sequence[Trial], least_ns: float) -> Iterable[OneTimeCost]:
     """Yield the one-time costs whose mean over both sides is at least ``least_ns``."""
-    sides = [side for launch in launches for side in launch.once.values()]
+    sides = [side for trial in trials for side in trial.once.values()]
     for name, case in sorted(
         {(name, case) for side in sides for name, cases in side.items() for case in cases}
     ):
         is_complete = all(
-            launch.once and (case == ALL_CASES or case in launch.cases) for launch in launches
+            trial.once and (case == ALL_CASES or case in trial.cases) for trial in trials
         )
         # Two columns: of the base and of the head.
         values = np.array(
             [
-                [launch.once.get(side, {}).get(name, {}).get(case, 0) for side in (BASE, HEAD)]
-                for launch in launches
+                [trial.once.get(side, {}).get(name, {}).get(case, 0) for side in (BASE, HEAD)]
+                for trial in trials
             ],
             dtype=np.float64,
         )
         if not is_complete or values.mean() < least_ns:
             continue
         is_memory = name == RESIDENT
-        # A cost of one of several cases is in a part of the launches only, where the median may
+        # A cost of one of several cases is in a part of the trials only, where the median may
         # be 0.
         base, head = (np.median if is_memory else np.mean)(values, axis=0)
         cost = OneTimeCost(
@@ -364,9 +362,9 @@ def _once_quantities(launches: Sequence[Launch], least_ns: float) -> Iterable[On
         yield replace(cost, logs=tuple(logs.tolist()))
 
 
-def _case_quantities(case: str, launches: Sequence[Sequence[Build]]) -> Iterable[CaseTime]:
+def _case_quantities(case: str, trials: Sequence[Sequence[Build]]) -> Iterable[CaseTime]:
     """Yield the median and the mean of a case by each clock that all builds have."""
-    builds = _flat(launches)
+    builds = _flat(trials)
     sides = [side for build in builds for side in build.values()]
     for clock in (WALL, CPU, DEVICE, BUSY):
         is_measured = all(clock in side.times for side in sides)
@@ -384,8 +382,7 @@ def _case_quantities(case: str, launches: Sequence[Sequence[Build]]) -> Iterable
                 kind,
                 clock,
                 logs=_mean_logs(
-                    [case_difference(build, clock, kind).log for build in launch]
-                    for launch in launches
+                    [case_difference(build, clock, kind).log for build in trial] for trial in trials
                 ),
                 base=base_ns,
                 head=head_ns,
@@ -393,10 +390,10 @@ def _case_quantities(case: str, launches: Sequence[Sequence[Build]]) -> Iterable
 
 
 def _operation_quantities(
-    case: str, launches: Sequence[Sequence[Build]], case_groups: Sequence[OperationGroup]
+    case: str, trials: Sequence[Sequence[Build]], case_groups: Sequence[OperationGroup]
 ) -> Iterable[OperationTime]:
     """Yield a quantity for each group of operations that took time."""
-    builds = _flat(launches)
+    builds = _flat(trials)
     whole = _typical_ns(whole_ns(build[BASE]) for build in builds) or 1.0
     for group in case_groups:
         keys = group.members
@@ -412,7 +409,7 @@ def _operation_quantities(
             group.kind,
             group.name,
             logs=_mean_logs(
-                [operations_log(group.kind, keys, build) for build in launch] for launch in launches
+                [operations_log(group.kind, keys, build) for build in trial] for trial in trials
             ),
             base=base_ns,
             head=head_ns,
@@ -422,9 +419,9 @@ def _operation_quantities(
         )
 
 
-def _mean_logs(logs_of_launches: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    """Return the difference of each launch: the mean over its builds."""
-    return tuple(statistics.fmean(logs) for logs in logs_of_launches)
+def _mean_logs(logs_of_trials: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    """Return the difference of each trial: the mean over its builds."""
+    return tuple(statistics.fmean(logs) for logs in logs_of_trials)
 
 
 def _typical_ns(times_of_builds: Iterable[Times]) -> float:

@@ -1,7 +1,7 @@
-"""Raw samples of launches, and the file that they are saved in, one JSON line per launch.
+"""Raw samples of trials, and the file that they are saved in, one JSON line per trial.
 
-The file consists of gzipped lines, each written at the end of its launch, so a crash loses no
-earlier launch. Its name keeps it out of the list of saved runs. The first line is
+The file consists of gzipped lines, each written at the end of its trial, so a crash loses no
+earlier trial. Its name keeps it out of the list of saved runs. The first line is
 the header.
 """
 
@@ -46,9 +46,9 @@ ENDING = ".jsonl.gz"
 _Times = tuple[Nanoseconds, ...]
 _Outcome = tuple[str, float | None]  # hash, and a number; None: not finite
 
-#: Stage of the launches of all cases.
+#: Stage of the trials of all cases.
 FIRST_STAGE = 1
-#: Stage of the launches that measure flagged cases again.
+#: Stage of the trials that measure flagged cases again.
 FRESH_STAGE = 2
 
 
@@ -176,8 +176,8 @@ Build = Mapping[str, SideSample]
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One launch: a process for each side, which take turns."""
+class Trial:
+    """One trial: a process for each side, which take turns."""
 
     stage: Literal[1, 2]  # FIRST_STAGE or FRESH_STAGE
     cases: Mapping[str, Sequence[Build]]  # node id -> builds -> side -> sample
@@ -188,8 +188,8 @@ class Launch:
     unmeasurable: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def from_line(cls, line: Mapping[str, Any]) -> Launch:
-        """Return the launch of a line of a file.
+    def from_line(cls, line: Mapping[str, Any]) -> Trial:
+        """Return the trial of a line of a file.
 
         Raises:
             FieldError: names the field that is missing or wrong.
@@ -328,7 +328,7 @@ class End:
     elapsed_s: float = 0.0  # from start to finish, in seconds
     # Node ids of cases that were left out, because the budget did not allow to measure them.
     left_out: tuple[str, ...] = ()
-    # A budget that is expected to be enough for all launches, in seconds; 0 if there was none.
+    # A budget that is expected to be enough for all trials, in seconds; 0 if there was none.
     sufficient_s: float = 0.0
     # What most of it went to -> seconds.
     parts_s: Mapping[str, float] = field(default_factory=dict)
@@ -363,7 +363,7 @@ class Recorded:
 
     path: Path
     header: GateHeader
-    launches: list[Launch]
+    trials: list[Trial]
     end: End = COMPLETE
     # Of a gate whose parts were measured by several machines; the rest is of all together.
     shards: tuple[Recorded, ...] = ()
@@ -380,20 +380,20 @@ class Recorded:
 
     @property
     def seconds(self) -> float:
-        """Duration of all launches."""
-        return sum(launch.seconds for launch in self.launches)
+        """Duration of all trials."""
+        return sum(trial.seconds for trial in self.trials)
 
     @property
     def unmeasurable(self) -> dict[str, str]:
         """Node id -> why the case cannot be measured.
 
-        The surveys have found it, some launches did not find the case again, or the budget left no
+        The surveys have found it, some trials did not find the case again, or the budget left no
         time for it.
         """
         return {
             **self.header.sides.unmeasurable,
             **dict.fromkeys(self.left_out, OUT_OF_BUDGET),
-            **{case: why for launch in self.launches for case, why in launch.unmeasurable.items()},
+            **{case: why for trial in self.trials for case, why in trial.unmeasurable.items()},
         }
 
     @property
@@ -414,25 +414,25 @@ class Recorded:
         )
         return bool(is_whole and sides.only_head and not concerns_base)
 
-    def number_of_launches(self, stage: int) -> int:
-        """Return how many launches of a stage there are."""
-        return sum(launch.stage == stage for launch in self.launches)
+    def number_of_trials(self, stage: int) -> int:
+        """Return how many trials of a stage there are."""
+        return sum(trial.stage == stage for trial in self.trials)
 
     def measurable(self) -> Recorded:
         """Return the samples of the other cases."""
         left_out = self.unmeasurable.keys()
         header = replace(self.header, sides=self.header.sides.without(left_out))
-        launches = [
+        trials = [
             replace(
-                launch,
+                trial,
                 cases={
-                    case: builds for case, builds in launch.cases.items() if case not in left_out
+                    case: builds for case, builds in trial.cases.items() if case not in left_out
                 },
             )
-            for launch in self.launches
+            for trial in self.trials
         ]
         shards = tuple(shard.measurable() for shard in self.shards)
-        return replace(self, header=header, launches=launches, shards=shards)
+        return replace(self, header=header, trials=trials, shards=shards)
 
 
 class NotSavedError(UsageError):
@@ -509,12 +509,12 @@ def load(path: Path) -> Recorded:
         end = NO_END
         if rest and "end" in rest[-1]:
             end = member(rest.pop(), "end", End)
-        launches = [Launch.from_line(line) for line in rest]
+        trials = [Trial.from_line(line) for line in rest]
         if unknown := [
-            case for launch in launches for case in launch.cases if case not in header.labels
+            case for trial in trials for case in trial.cases if case not in header.labels
         ]:
-            raise RecordError(f"a launch has a case that the header does not name: {unknown[0]}")  # noqa: TRY301
-        return Recorded(path, header, launches, end)
+            raise RecordError(f"a trial has a case that the header does not name: {unknown[0]}")  # noqa: TRY301
+        return Recorded(path, header, trials, end)
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from None
 
@@ -545,5 +545,5 @@ def _lines(path: Path) -> list[str]:
 
 _NAME_ONE = "name a file that mnistbench gate has written"
 
-#: An estimate from the number of times: a gate of 1,000 cases with 60 launches has some 200 MiB.
+#: An estimate from the number of times: a gate of 1,000 cases with 60 trials has some 200 MiB.
 _RAW_SAMPLES = Limit(1024**3, "raw samples", "measure fewer cases in a gate, in shards")

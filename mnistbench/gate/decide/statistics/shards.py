@@ -19,7 +19,7 @@ from mnistbench.gate.decide.statistics.raw_samples import (
     load,
 )
 from mnistbench.gate.listing import OTHER_ID, Listing, Listings, Reach, without_counterpart
-from mnistbench.gate.options import LEAST_LAUNCHES, Thresholds
+from mnistbench.gate.options import LEAST_TRIALS, Thresholds
 from mnistbench.judging.verdicts import BROKEN, BUDGET, MISSING, Reason
 
 
@@ -109,9 +109,9 @@ def _merged(parts: Sequence[Recorded]) -> Recorded:
         reproducers=reproducers,
         profiles=profiles,
     )
-    launches = [launch for part in parts for launch in part.launches]
+    trials = [trial for part in parts for trial in part.trials]
     header = GateHeader(**{**members, "reach": _united_reach(parts)})
-    return Recorded(parts[0].path, header, launches, end, tuple(parts))
+    return Recorded(parts[0].path, header, trials, end, tuple(parts))
 
 
 def _united_reach(parts: Sequence[Recorded]) -> Reach:
@@ -151,8 +151,8 @@ def _united(values: Sequence[Any]) -> Any:
 
 
 def is_judged(part: Recorded) -> bool:
-    """Whether a shard has enough launches for a verdict about its tests."""
-    return sum(launch.stage == FIRST_STAGE for launch in part.launches) >= LEAST_LAUNCHES
+    """Whether a shard has enough trials for a verdict about its tests."""
+    return sum(trial.stage == FIRST_STAGE for trial in part.trials) >= LEAST_TRIALS
 
 
 def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:
@@ -168,6 +168,6 @@ def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:
         if part is None and tests:
             yield Reason(MISSING, f"shard {shard} is missing, {lost}; run it, or add its file")
         elif part and part.header.labels and (part.end.cut_short or not is_judged(part)):
-            why = part.end.cut_short or "it has too few launches"
+            why = part.end.cut_short or "it has too few trials"
             text = f"shard {shard}: {why}{'' if is_judged(part) else f', {lost}'}"
             yield Reason(BUDGET if part.end.cut_short and not part.end.broken_off else BROKEN, text)

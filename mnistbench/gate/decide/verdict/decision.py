@@ -21,7 +21,7 @@ from mnistbench.gate.decide.verdict.estimates import (
 )
 from mnistbench.gate.decide.verdict.findings import (
     MIN_FRESH_OF_IMPROVEMENT,
-    LaunchFinding,
+    GateFinding,
     by_size,
     checkpoints,
     findings_of,
@@ -34,7 +34,7 @@ from mnistbench.gate.decide.verdict.reasons import (
     unbounded_reasons,
     unusable_reasons,
 )
-from mnistbench.gate.options import LEAST_LAUNCHES, Thresholds
+from mnistbench.gate.options import LEAST_TRIALS, Thresholds
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import (
@@ -56,9 +56,9 @@ class Decision:
     cases: tuple[Estimate, ...]  # medians and means
     operations: tuple[Estimate, ...]
     once: tuple[Estimate, ...]  # one-time costs, and memory
-    findings: tuple[LaunchFinding, ...]
+    findings: tuple[GateFinding, ...]
     reasons: tuple[Reason, ...]  # why it is inconclusive
-    launches: int  # of the first stage; the fewest of all shards
+    trials: int  # of the first stage; the fewest of all shards
     fresh: int  # of the second; the most of all shards
     # Operations whose upper bound reaches their threshold, by share, the largest first.
     unbounded: tuple[Estimate, ...] = ()
@@ -92,7 +92,7 @@ class Decision:
 def decision_as_shown(decision: Decision) -> Decision:
     """Return a decision for a report: each of its estimates as :func:`as_shown` returns it."""
 
-    def finding_as_shown(finding: LaunchFinding) -> LaunchFinding:
+    def finding_as_shown(finding: GateFinding) -> GateFinding:
         return replace(
             finding,
             screened=as_shown(finding.screened),
@@ -124,7 +124,7 @@ def decide(
 
     Args:
         first: quantities of the first stage.
-        second: quantities of the fresh launches; empty if there were none.
+        second: quantities of the fresh trials; empty if there were none.
         thresholds: the smallest changes that matter.
         seed: of the permutation tests.
         accept: intended regressions. If an accepted regression is one of an operation, the bound of
@@ -134,11 +134,11 @@ def decide(
         shards: number of machines that measure the gate. Together they have the level and the
             confidence of a single one.
     """
-    launches = len(first[0].logs) if first else 0
+    trials = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
-    if launches < LEAST_LAUNCHES:
+    if trials < LEAST_TRIALS:
         reasons = tuple(too_few_reasons(first, thresholds, names))
-        return Decision(INCONCLUSIVE, (), (), (), (), reasons, launches, fresh, shards=shards)
+        return Decision(INCONCLUSIVE, (), (), (), (), reasons, trials, fresh, shards=shards)
     estimates = estimates_of(tuple(filter(is_usable, first)), seed, shards)
     fresh_of_key = {quantity.key: quantity for quantity in second if is_usable(quantity)}
     pooled = with_fresh(estimates, fresh_of_key, seed, shards)
@@ -165,7 +165,7 @@ def decide(
         once=tuple(estimate for estimate in pooled if estimate.quantity.is_once),
         findings=tuple(findings),
         reasons=(),
-        launches=launches,
+        trials=trials,
         fresh=fresh,
         unbounded=tuple(unbounded),
         open_cases=tuple(open_cases),
@@ -200,7 +200,7 @@ def united(parts: Sequence[Decision]) -> Decision:
         once=tuple(estimate for part in parts for estimate in part.once),
         findings=tuple(sorted(findings, key=by_size)),
         reasons=tuple(reason for part in parts for reason in part.reasons),
-        launches=min((part.launches for part in parts), default=0),
+        trials=min((part.trials for part in parts), default=0),
         fresh=max((part.fresh for part in parts), default=0),
         open_cases=tuple(estimate for part in parts for estimate in part.open_cases),
         unbounded=tuple(sorted(unbounded, key=lambda estimate: -estimate.quantity.share)),
@@ -209,13 +209,13 @@ def united(parts: Sequence[Decision]) -> Decision:
 
 
 def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
-    """Whether the fresh launches are enough, so that no more of them are needed.
+    """Whether the fresh trials are enough, so that no more of them are needed.
 
     The flagged quantities of each case are three groups: its time, that of its operations, and its
     one-time costs. At the first checkpoint a slowdown of each group is confirmed, because an
     operation explains why a case is slower, or all of them are ruled out. Later checkpoints settle
     a gate that has regressed, or in which no slowdown is open. A slowdown is open, too, if more
-    launches may show whether it is above or below the limit. One that is accepted is settled, but
+    trials may show whether it is above or below the limit. One that is accepted is settled, but
     it settles no other slowdown.
     """
     ruled_out = {
@@ -225,7 +225,7 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
     if decision.fresh < max(
         MIN_FRESH_OF_IMPROVEMENT, checkpoints(thresholds, decision.shards)[0] + 1
     ):
-        groups: dict[tuple[str, bool, bool], list[LaunchFinding]] = {}
+        groups: dict[tuple[str, bool, bool], list[GateFinding]] = {}
         for finding in decision.findings:
             of = finding.quantity
             groups.setdefault((of.case, of.is_case, of.is_once), []).append(finding)
@@ -247,7 +247,7 @@ def is_settled(decision: Decision, thresholds: Thresholds) -> bool:
 
 
 def _broken_off(decision: Decision, thresholds: Thresholds) -> set[tuple[str, str, str]]:
-    """Return the keys of slowdowns that are open because the fresh launches ended too early.
+    """Return the keys of slowdowns that are open because the fresh trials ended too early.
 
     After the last checkpoint, and where a checkpoint has settled the gate, they are open because
     of noise.
@@ -268,7 +268,7 @@ def _broken_off(decision: Decision, thresholds: Thresholds) -> set[tuple[str, st
     }
 
 
-def _is_ruled_out(finding: LaunchFinding, decision: Decision, thresholds: Thresholds) -> bool:
+def _is_ruled_out(finding: GateFinding, decision: Decision, thresholds: Thresholds) -> bool:
     """Whether both stages rule out that a flagged slowdown has the size of its threshold."""
     key = finding.quantity.key
     [high] = [
@@ -279,11 +279,11 @@ def _is_ruled_out(finding: LaunchFinding, decision: Decision, thresholds: Thresh
     return _is_unconfirmed(finding) and high <= thresholds.pass_limit(finding.quantity)
 
 
-def _is_unconfirmed(finding: LaunchFinding) -> bool:
+def _is_unconfirmed(finding: GateFinding) -> bool:
     return finding.verdict == UNCONFIRMED and finding.screened.change > 0
 
 
-def _is_slower_case(finding: LaunchFinding) -> bool:
+def _is_slower_case(finding: GateFinding) -> bool:
     """Whether the time of a whole case got slower."""
     return finding.is_slower and finding.quantity.is_case
 
@@ -291,7 +291,7 @@ def _is_slower_case(finding: LaunchFinding) -> bool:
 def _open_estimates(
     cases: Iterable[Estimate],
     thresholds: Thresholds,
-    slower: Sequence[LaunchFinding],
+    slower: Sequence[GateFinding],
 ) -> list[Estimate]:
     """Return the median or mean of each case with too large an upper bound, by its worst clock.
 
@@ -313,7 +313,7 @@ def _open_estimates(
 
 
 def _unbounded(
-    operations: Iterable[Estimate], findings: Sequence[LaunchFinding], thresholds: Thresholds
+    operations: Iterable[Estimate], findings: Sequence[GateFinding], thresholds: Thresholds
 ) -> list[Estimate]:
     """Return operations whose upper bound reaches their threshold without a finding."""
     reported = {

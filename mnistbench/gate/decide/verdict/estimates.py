@@ -33,14 +33,14 @@ class Estimate:
     low: float
     high: float
     p: float  # adjusted over all quantities that were tested together
-    launches: int
+    trials: int
 
 
 def as_shown(estimate: Estimate) -> Estimate:
     """Return an estimate for a reader: with a base and a head that give its change.
 
     The change is that of pairs of iterations, which is tested. The medians of each side over all
-    launches give another one if the speed of the machine changes between launches: a row could show
+    trials give another one if the speed of the machine changes between trials: a row could show
     38.2 -> 40.7 us next to -12.6 %. So the base is its median (of one-time costs their mean), and
     the head is what the change makes of it.
 
@@ -91,7 +91,7 @@ def _with_difference(base: float, head: float, difference: float) -> tuple[float
 
 
 def is_usable(quantity: Quantity) -> bool:
-    """Return whether the quantity has a difference in every launch."""
+    """Return whether the quantity has a difference in every trial."""
     return all(map(math.isfinite, quantity.logs))
 
 
@@ -165,7 +165,7 @@ def bounded(quantities: Sequence[Quantity], seed: int, confidence: float) -> lis
 
 
 def matrix(quantities: Sequence[Quantity]) -> Array:
-    """Return the differences: a row for each quantity, a column for each launch."""
+    """Return the differences: a row for each quantity, a column for each trial."""
     return np.array([quantity.logs for quantity in quantities], dtype=np.float64)
 
 
@@ -186,7 +186,7 @@ def with_fresh(
     seed: int,
     shards: int,
 ) -> list[Estimate]:
-    """Return estimates whose bounds are from the launches of both stages.
+    """Return estimates whose bounds are from the trials of both stages.
 
     Quantities that were measured once and those measured again are two groups; each takes half of
     the risk of a wrong bound.

@@ -1,4 +1,4 @@
-"""Launches and surveys -> the exact differences of each case: counts, implementations, memory."""
+"""Trials and surveys -> the exact differences of each case: counts, implementations, memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mnistbench.core.operation import REORDER, OpKey
 from mnistbench.core.record import median_ns
 from mnistbench.gate import words
 from mnistbench.gate.decide.statistics import raw_samples
-from mnistbench.gate.decide.statistics.raw_samples import GateHeader, Launch, SideSample
+from mnistbench.gate.decide.statistics.raw_samples import GateHeader, SideSample, Trial
 from mnistbench.gate.options import MEMORY_SHARE
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.exact import (
@@ -24,14 +24,12 @@ from mnistbench.measuring.provider import PLAIN, provider_of
 OTHER_PATH = "another path was taken: "
 
 
-def differences_of_cases(
-    header: GateHeader, launches: Sequence[Launch]
-) -> dict[str, tuple[str, ...]]:
-    """Return the exact differences of each case: in the last launch, and in the survey.
+def differences_of_cases(header: GateHeader, trials: Sequence[Trial]) -> dict[str, tuple[str, ...]]:
+    """Return the exact differences of each case: in the last trial, and in the survey.
 
     The survey shows implementations of operations, and peak memory.
     """
-    last = {case: builds[0] for launch in launches for case, builds in launch.cases.items()}
+    last = {case: builds[0] for trial in trials for case, builds in trial.cases.items()}
     counted = {case: _counted_differences(build) for case, build in last.items()}
     differences_of = {
         case: (

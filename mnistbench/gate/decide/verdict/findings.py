@@ -1,6 +1,6 @@
-"""What the first stage flagged, and what the fresh launches make of it.
+"""What the first stage flagged, and what the fresh trials make of it.
 
-The levels of both stages, and the numbers of fresh launches at which they are judged, come first;
+The levels of both stages, and the numbers of fresh trials at which they are judged, come first;
 see ``docs/gate-statistics.md``.
 """
 
@@ -24,7 +24,7 @@ from mnistbench.gate.decide.verdict.estimates import (
     kinds_of,
     matrix,
 )
-from mnistbench.gate.options import LAUNCHES, Thresholds
+from mnistbench.gate.options import TRIALS, Thresholds
 from mnistbench.gate.words import BUSY, CPU, WALL
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.findings import accept_limit
@@ -44,13 +44,13 @@ from mnistbench.judging.verdicts import (
 #: Largest p-value of the first stage for a slowdown.
 SCREENING = 0.05
 
-#: Largest p-value of the fresh launches for the confirmation of a slowdown.
+#: Largest p-value of the fresh trials for the confirmation of a slowdown.
 CONFIRMING = 1 / 16
 
-#: Numbers of fresh launches at which they are judged; :func:`checkpoints` has those of a shard.
+#: Numbers of fresh trials at which they are judged; :func:`checkpoints` has those of a shard.
 CHECKPOINTS = (4, 12)
-#: The same of gates with a threshold below FULL_CASE, whose first stage has more launches, too.
-#: Twelve confirm 0.5 % in 84 % of the gates of a case whose launches have an SD of 0.47 %, these in
+#: The same of gates with a threshold below FULL_CASE, whose first stage has more trials, too.
+#: Twelve confirm 0.5 % in 84 % of the gates of a case whose trials have an SD of 0.47 %, these in
 #: all of 200 (``docs/evidence/gate_power.py small``).
 CHECKPOINTS_BELOW_FULL = (8, 24)
 
@@ -58,13 +58,13 @@ CHECKPOINTS_BELOW_FULL = (8, 24)
 #: p-values, the first at most a and the second at most b, have a product of at most c with a
 #: probability of at most c (1 + ln(a b / c)). That is 3.3e-4 here, and 6.6e-4 over both
 #: checkpoints. The p-values are adjusted over all quantities, so this bounds the probability of any
-#: false alarm. Four fresh launches can reach the product: 2^-10 of the first stage by 2^-4.
+#: false alarm. Four fresh trials can reach the product: 2^-10 of the first stage by 2^-4.
 PRODUCT = 6.9e-5
 
-#: Fewest fresh launches that can be judged.
+#: Fewest fresh trials that can be judged.
 MIN_FRESH = min(CHECKPOINTS)
 
-#: Fewest fresh launches that can confirm an improvement, whose p-value has to be at most LEVEL
+#: Fewest fresh trials that can confirm an improvement, whose p-value has to be at most LEVEL
 #: there.
 MIN_FRESH_OF_IMPROVEMENT = 8
 
@@ -84,35 +84,35 @@ def product(shards: int) -> float:
 
 
 def checkpoints(limits: Thresholds, shards: int = 1) -> tuple[int, ...]:
-    """Return the numbers of fresh launches after which a gate, or one of its shards, judges them.
+    """Return the numbers of fresh trials after which a gate, or one of its shards, judges them.
 
-    The first can confirm a slowdown after LAUNCHES of the first stage.
+    The first can confirm a slowdown after TRIALS of the first stage.
     """
     numbers = CHECKPOINTS_BELOW_FULL if limits.is_below_full else CHECKPOINTS
     later = next(
         more
         for more in range(0, 99, CHECKPOINTS[0])
-        if 2.0 ** -(LAUNCHES + numbers[0] + more) <= product(shards)
+        if 2.0 ** -(TRIALS + numbers[0] + more) <= product(shards)
     )
     return tuple(checkpoint + later for checkpoint in numbers)
 
 
-def least_fresh(launches: int, limits: Thresholds, shards: int = 1) -> int:
-    """Return the fresh launches of the first checkpoint after ``launches`` of the first stage.
+def least_fresh(trials: int, limits: Thresholds, shards: int = 1) -> int:
+    """Return the fresh trials of the first checkpoint after ``trials`` of the first stage.
 
-    They can confirm a slowdown: the smallest p-value of a stage of n launches is 1 / 2^n. So there
-    are more of them after fewer than LAUNCHES: 8 in place of 4.
+    They can confirm a slowdown: the smallest p-value of a stage of n trials is 1 / 2^n. So there
+    are more of them after fewer than TRIALS: 8 in place of 4.
     """
     return next(
         fresh
         for fresh in range(checkpoints(limits, shards)[0], 99, CHECKPOINTS[0])
-        if 2.0 ** -(launches + fresh) <= product(shards)
+        if 2.0 ** -(trials + fresh) <= product(shards)
     )
 
 
-def checkpoints_after(launches: int, limits: Thresholds, shards: int = 1) -> tuple[int, ...]:
-    """Return the checkpoints after ``launches`` of the first stage; the first one can confirm."""
-    return (least_fresh(launches, limits, shards), *checkpoints(limits, shards)[1:])
+def checkpoints_after(trials: int, limits: Thresholds, shards: int = 1) -> tuple[int, ...]:
+    """Return the checkpoints after ``trials`` of the first stage; the first one can confirm."""
+    return (least_fresh(trials, limits, shards), *checkpoints(limits, shards)[1:])
 
 
 # ---- Findings ------------------------------------------------------------------------------------
@@ -123,19 +123,19 @@ LIMIT_OF_NEW = 10.0
 
 
 @dataclass(frozen=True)
-class LaunchFinding:
-    """A quantity that the first stage flagged, with the verdict of the rule of launches.
+class GateFinding:
+    """A quantity that the first stage flagged, with the verdict of the rule of trials.
 
-    The verdict is REGRESSED: the lower bound of all launches reaches the threshold; SLOWER:
+    The verdict is REGRESSED: the lower bound of all trials reaches the threshold; SLOWER:
     confirmed, and the threshold is within the bounds; IMPROVED; WITHIN: significant, but bounded
     below the threshold; CONTRADICTED: its whole case, or the wall time, did not get slower;
-    UNCONFIRMED: not significant in fresh launches; INCONCLUSIVE: not significant there, and not
+    UNCONFIRMED: not significant in fresh trials; INCONCLUSIVE: not significant there, and not
     bounded below the threshold.
     """
 
     screened: Estimate  # of the first stage
-    confirmed: Estimate | None  # of the fresh launches; None if there were none
-    # The slowdown that the confirming test shows: lower bound of the fresh launches at its level.
+    confirmed: Estimate | None  # of the fresh trials; None if there were none
+    # The slowdown that the confirming test shows: lower bound of the fresh trials at its level.
     least: float = 0.0
     case_names: Collection[str] = ()
     verdict: str = INCONCLUSIVE  # one of judging.verdicts
@@ -148,7 +148,7 @@ class LaunchFinding:
 
     @property
     def best(self) -> Estimate:
-        """The estimate to report: that of the fresh launches, which has no selection bias."""
+        """The estimate to report: that of the fresh trials, which has no selection bias."""
         return self.confirmed or self.screened
 
     @property
@@ -178,9 +178,9 @@ class LaunchFinding:
 
     @property
     def could_be_confirmed(self) -> bool:
-        """Whether the fresh launches were enough to confirm it."""
+        """Whether the fresh trials were enough to confirm it."""
         least = MIN_FRESH if self.screened.change > 0 else MIN_FRESH_OF_IMPROVEMENT
-        return self.confirmed is not None and self.confirmed.launches >= least
+        return self.confirmed is not None and self.confirmed.trials >= least
 
     @property
     def quantity_names(self) -> Collection[str]:
@@ -205,7 +205,7 @@ class LaunchFinding:
 
 
 def flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estimate]:
-    """Return the significant and relevant changes, which fresh launches have to confirm."""
+    """Return the significant and relevant changes, which fresh trials have to confirm."""
     return [
         estimate
         for estimate in estimates
@@ -232,13 +232,13 @@ def findings_of(
     shards: int,
     accept: Sequence[Acceptance],
     accept_names: Mapping[str, Collection[str]],
-) -> list[LaunchFinding]:
+) -> list[GateFinding]:
     """Return a finding for each estimate that was flagged, the largest first.
 
     Args:
         screened: flagged estimates of the first stage.
-        second: quantities of the fresh launches by key.
-        pooled: estimates of all quantities, with bounds from the launches of both stages.
+        second: quantities of the fresh trials by key.
+        pooled: estimates of all quantities, with bounds from the trials of both stages.
         thresholds: the smallest changes that matter.
         seed: of the permutation tests.
         shards: number of machines that measure the gate.
@@ -253,7 +253,7 @@ def findings_of(
     for estimate in screened:
         key = estimate.quantity.key
         verdict = _verdict(estimate, confirmed.get(key), pooled, thresholds, shards)
-        finding = LaunchFinding(
+        finding = GateFinding(
             estimate,
             confirmed.get(key),
             least.get(key, 0.0),
@@ -264,7 +264,7 @@ def findings_of(
     return sorted(findings, key=by_size)
 
 
-def by_size(finding: LaunchFinding) -> float:
+def by_size(finding: GateFinding) -> float:
     """Return a key that sorts findings by what they cost their case, the largest first."""
     return -abs(finding.best.change) * finding.best.quantity.weight
 
@@ -275,7 +275,7 @@ def _confirmed(
     seed: int,
     shards: int,
 ) -> dict[tuple[str, str, str], Estimate]:
-    """Return estimates of the fresh launches by key.
+    """Return estimates of the fresh trials by key.
 
     Their p-values are one-sided, in the direction of the first stage.
     """
@@ -325,13 +325,13 @@ def _verdict(
         return CONTRADICTED
     if of_all.high < limit:
         return WITHIN
-    # The first stage chose the quantity, so the bounds of all launches are a little too high; the
+    # The first stage chose the quantity, so the bounds of all trials are a little too high; the
     # estimate of the fresh ones is not.
     return REGRESSED if of_all.low >= limit and fresh.change >= limit else SLOWER
 
 
 def is_confirmed(screened: Estimate, fresh: Estimate, shards: int = 1) -> bool:
-    """Whether the fresh launches show a change in the same direction."""
+    """Whether the fresh trials show a change in the same direction."""
     if fresh.change * screened.change <= 0:
         return False
     if screened.change < 0:

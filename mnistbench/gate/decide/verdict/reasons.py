@@ -12,9 +12,9 @@ from mnistbench.gate.decide.statistics.permutation import MIN_SPREAD
 from mnistbench.gate.decide.statistics.quantities import Quantity
 from mnistbench.gate.decide.statistics.raw_samples import OUT_OF_BUDGET, GateHeader, Recorded
 from mnistbench.gate.decide.verdict.estimates import Estimate, as_shown, is_usable
-from mnistbench.gate.decide.verdict.findings import MIN_FRESH, SCREENING, LaunchFinding
+from mnistbench.gate.decide.verdict.findings import MIN_FRESH, SCREENING, GateFinding
 from mnistbench.gate.listing import Reach, reasons_with_cases
-from mnistbench.gate.options import LEAST_LAUNCHES, JudgeOptions, Thresholds
+from mnistbench.gate.options import LEAST_TRIALS, JudgeOptions, Thresholds
 from mnistbench.gate.words import HEAD
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.findings import is_named_by
@@ -51,7 +51,7 @@ def measurement_reasons(
     unmeasured: Iterable[str],
     unprofiled: Iterable[str],
 ) -> Iterable[Reason]:
-    """Yield what was not measured: the end of a run, cases of one side, samples of some launches.
+    """Yield what was not measured: the end of a run, cases of one side, samples of some trials.
 
     The arguments are fields of a ``Verdict``.
     """
@@ -88,12 +88,12 @@ def measurement_reasons(
     yield from _unmeasurable_reasons(header, unmeasurable, options)
     names = header.names
     for case in unmeasured:
-        yield Reason(UNMEASURED, f"{names[case]}: not measured in every launch; measure again")
+        yield Reason(UNMEASURED, f"{names[case]}: not measured in every trial; measure again")
     for case in unprofiled:
         yield Reason(
             UNMEASURED,
             (
-                f"{names[case]}: not profiled in every launch, so no operation is judged; "
+                f"{names[case]}: not profiled in every trial, so no operation is judged; "
                 "measure again"
             ),
         )
@@ -165,7 +165,7 @@ def dependencies_text(reach: Reach) -> str:
 
 
 def unusable_reasons(quantities: Sequence[Quantity], names: CaseNames) -> Iterable[Reason]:
-    """Yield a reason for each quantity that some launch has no difference of."""
+    """Yield a reason for each quantity that some trial has no difference of."""
     for quantity in quantities:
         if not is_usable(quantity):
             fault = f"{names[quantity.case]}: too few usable samples of {quantity.title}"
@@ -178,22 +178,22 @@ def unusable_reasons(quantities: Sequence[Quantity], names: CaseNames) -> Iterab
             )
 
 
-#: What to do about a slowdown that too few launches could confirm.
+#: What to do about a slowdown that too few trials could confirm.
 _MORE_BUDGET = "increase --budget: --inconclusive ok does not excuse it"
 
 
 def too_few_reasons(
     quantities: Sequence[Quantity], thresholds: Thresholds, names: CaseNames
 ) -> Iterable[Reason]:
-    """Yield why fewer launches than the test needs decide nothing, and what looks slower in them.
+    """Yield why fewer trials than the test needs decide nothing, and what looks slower in them.
 
-    Each of n launches is slower by chance with a probability of 1 / 2^n.
+    Each of n trials is slower by chance with a probability of 1 / 2^n.
     """
-    launches = len(quantities[0].logs) if quantities else 0
-    too_few = units.counted(launches, "launch is", "launches are")
-    yield Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_LAUNCHES}")
+    trials = len(quantities[0].logs) if quantities else 0
+    too_few = units.counted(trials, "trial is", "trials are")
+    yield Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_TRIALS}")
     for quantity in quantities:
-        if quantity.kind != ITERATION or not is_usable(quantity) or 2.0**-launches > SCREENING:
+        if quantity.kind != ITERATION or not is_usable(quantity) or 2.0**-trials > SCREENING:
             continue
         least = change_of(min(quantity.logs))
         if least >= thresholds.of(quantity):
@@ -201,7 +201,7 @@ def too_few_reasons(
                 UNCONFIRMED,
                 (
                     f"{names[quantity.case]}: {quantity.title} is slower by "
-                    f"{units.percent(least)} or more in each of {launches} launches, which are "
+                    f"{units.percent(least)} or more in each of {trials} trials, which are "
                     "too few to judge; "
                     f"{_MORE_BUDGET}"
                 ),
@@ -209,7 +209,7 @@ def too_few_reasons(
 
 
 def finding_reasons(
-    findings: Sequence[LaunchFinding],
+    findings: Sequence[GateFinding],
     fresh: int,
     thresholds: Thresholds,
     accept: Sequence[Acceptance],
@@ -217,15 +217,15 @@ def finding_reasons(
     not_again: Collection[str],
     names: CaseNames,
 ) -> Iterable[Reason]:
-    """Yield a reason for each slowdown that the fresh launches neither confirm nor rule out.
+    """Yield a reason for each slowdown that the fresh trials neither confirm nor rule out.
 
     Args:
         findings: of the first stage.
-        fresh: number of fresh launches.
+        fresh: number of fresh trials.
         thresholds: the smallest changes that matter.
         accept: intended regressions. What they allow need not be confirmed.
-        broken_off: keys of the findings that more fresh launches would have decided.
-        not_again: flagged cases that the fresh launches do not measure.
+        broken_off: keys of the findings that more fresh trials would have decided.
+        not_again: flagged cases that the fresh trials do not measure.
         names: how reasons call the cases.
     """
     for finding in findings:
@@ -248,7 +248,7 @@ def finding_reasons(
             up_to = "" if is_new else f" (up to {units.growth(shown.high, up=True)})"
             yield Reason(
                 UNCONFIRMED if is_cut else NOISE,
-                f"{name} was flagged, and {fresh} fresh launches neither confirm it nor rule out "
+                f"{name} was flagged, and {fresh} fresh trials neither confirm it nor rule out "
                 f"a slowdown of {limit}{up_to}; {_MORE_BUDGET if is_cut else 'measure again'}",
             )
         elif finding.verdict == CONTRADICTED:
@@ -262,16 +262,14 @@ def finding_reasons(
             text = f"{name} {differs}, and the budget left no time to measure it again"
             yield Reason(UNCONFIRMED, f"{text}; {_MORE_BUDGET}")
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= MIN_FRESH:
-            text = (
-                f"{name} {differs}, and fresh launches have no usable sample of it; measure again"
-            )
+            text = f"{name} {differs}, and fresh trials have no usable sample of it; measure again"
             yield Reason(UNMEASURED, text)
         elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
-            launches = units.counted(fresh, "fresh launch is", "fresh launches are")
+            trials = units.counted(fresh, "fresh trial is", "fresh trials are")
             too_few = (
-                f"{launches} too few to confirm it"
+                f"{trials} too few to confirm it"
                 if fresh
-                else "no fresh launch has measured it again"
+                else "no fresh trial has measured it again"
             )
             advice = "increase --budget" if is_allowed else _MORE_BUDGET
             text = f"{name} {differs}, and {too_few}; {advice}"
@@ -279,7 +277,7 @@ def finding_reasons(
 
 
 def _slower_reason(
-    finding: LaunchFinding, name: str, shown: Estimate, thresholds: Thresholds
+    finding: GateFinding, name: str, shown: Estimate, thresholds: Thresholds
 ) -> Reason:
     """Return why it is open whether a slowdown is a regression.
 
@@ -292,7 +290,7 @@ def _slower_reason(
     return Reason(
         NOISE if is_below else SLOWER,
         f"{name} is {change}, which may be less or more than the limit of {units.percent(limit)}; "
-        "measure again with more --launches, or allow it with --accept",
+        "measure again with more --trials, or allow it with --accept",
     )
 
 
@@ -307,13 +305,13 @@ def bound_reason(estimate: Estimate, thresholds: Thresholds, names: CaseNames) -
             NOISE,
             f"{left}; the estimate is {units.percent(estimate.change, signed=True)}; measure again",
         )
-    needed = launches_needed(estimate, limit)
-    advice = f"about {needed} launches would settle it" if needed <= 1_000 else "too noisy to judge"
+    needed = trials_needed(estimate, limit)
+    advice = f"about {needed} trials would settle it" if needed <= 1_000 else "too noisy to judge"
     return Reason(NOISE, f"{left}; {advice}")
 
 
-def launches_needed(estimate: Estimate, limit: float) -> float:
-    """Return the number of launches for an upper bound below a limit; infinite if none are enough.
+def trials_needed(estimate: Estimate, limit: float) -> float:
+    """Return the number of trials for an upper bound below a limit; infinite if none are enough.
 
     The width of an interval falls with their root. It still contains the estimate, so the limit has
     to be larger.
@@ -322,7 +320,7 @@ def launches_needed(estimate: Estimate, limit: float) -> float:
     reach, room = (math.log1p(value) - math.log1p(change) for value in (estimate.high, limit))
     if room <= 0:
         return math.inf
-    needed = estimate.launches * (reach / room) ** 2
+    needed = estimate.trials * (reach / room) ** 2
     return math.ceil(needed) if math.isfinite(needed) else math.inf
 
 
@@ -345,5 +343,5 @@ def unbounded_reasons(
                 f"{estimate.quantity.title} ({share} of its case) may be up to "
                 f"{units.growth(estimate.high, up=True)} slower"
             )
-            advice = f"the threshold is {limit}, and more --launches narrow the interval"
+            advice = f"the threshold is {limit}, and more --trials narrow the interval"
             yield Reason(NOISE, f"{names[estimate.quantity.case]}: {slower}; {advice}")

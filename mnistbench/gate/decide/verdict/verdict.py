@@ -16,7 +16,7 @@ from mnistbench.gate.decide.statistics.quantities import quantities_of_stages
 from mnistbench.gate.decide.statistics.raw_samples import End, GateHeader, Recorded
 from mnistbench.gate.decide.verdict.decision import Decision, decide, decision_as_shown, united
 from mnistbench.gate.decide.verdict.exact_differences import differences_of_cases
-from mnistbench.gate.decide.verdict.findings import LaunchFinding
+from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.reasons import measurement_reasons
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
@@ -46,8 +46,8 @@ class Verdict:
     different: tuple[str, ...]
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
     unmeasurable: Mapping[str, str]  # case -> why it cannot be measured as it is
-    unmeasured: tuple[str, ...]  # cases without a time in every launch
-    unprofiled: tuple[str, ...]  # cases with operations in some launches, and none in others
+    unmeasured: tuple[str, ...]  # cases without a time in every trial
+    unprofiled: tuple[str, ...]  # cases with operations in some trials, and none in others
     are_all_new: bool = False  # the base has none of the cases
 
     @property
@@ -91,12 +91,12 @@ class Verdict:
         return decision_as_shown(self.decision)
 
     @property
-    def regressions(self) -> tuple[LaunchFinding, ...]:
+    def regressions(self) -> tuple[GateFinding, ...]:
         """Regressions that fail the gate."""
         return tuple(finding for finding in self.shown.findings if finding.fails)
 
     @property
-    def accepted(self) -> tuple[LaunchFinding, ...]:
+    def accepted(self) -> tuple[GateFinding, ...]:
         """Regressions within the limit of their ``--accept``."""
         return tuple(finding for finding in self.shown.findings if finding.accepted)
 
@@ -124,7 +124,7 @@ class Verdict:
         """PASSED, REGRESSED or INCONCLUSIVE.
 
         What a gate that was broken off has confirmed is a finding, but not its outcome: its fresh
-        launches are not judged at one of the numbers for which the rate of false alarms holds.
+        trials are not judged at one of the numbers for which the rate of false alarms holds.
         """
         end = self.recorded.end
         is_complete = not end.broken_off or end.is_unsaved
@@ -163,12 +163,10 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         if part.end.broken_off and decisions[number].outcome == REGRESSED:
             decisions[number] = replace(decisions[number], outcome=INCONCLUSIVE)
     builds: dict[str, list[raw_samples.Build]] = {case: [] for case in header.labels}
-    for launch in recorded.launches:
-        for case, launch_builds in launch.cases.items():
-            builds[case] += launch_builds
-    first_stage = [
-        launch for launch in recorded.launches if launch.stage == raw_samples.FIRST_STAGE
-    ]
+    for trial in recorded.trials:
+        for case, trial_builds in trial.cases.items():
+            builds[case] += trial_builds
+    first_stage = [trial for trial in recorded.trials if trial.stage == raw_samples.FIRST_STAGE]
     return Verdict(
         recorded=recorded,
         options=options,
@@ -199,7 +197,7 @@ class _Judged(NamedTuple):
     """What a gate, or one of its shards, has decided."""
 
     decision: Decision
-    unmeasured: tuple[str, ...]  # node ids of cases without a time in every launch
+    unmeasured: tuple[str, ...]  # node ids of cases without a time in every trial
 
 
 def _judged(
@@ -214,7 +212,7 @@ def _judged(
         compares_nothing: the base has none of the cases.
     """
     if compares_nothing or _measured_nothing(part.header):
-        return _Judged(Decision(PASSED, (), (), (), (), (), launches=0, fresh=0), ())
+        return _Judged(Decision(PASSED, (), (), (), (), (), trials=0, fresh=0), ())
     header = whole.header
     process = process_of_shard(part.header.shard) if whole.shards else ALL_CASES
     first, second = (
@@ -222,7 +220,7 @@ def _judged(
             replace(quantity, case=process) if quantity.case == ALL_CASES else quantity
             for quantity in quantities
         ]
-        for quantities in quantities_of_stages(part.launches)
+        for quantities in quantities_of_stages(part.trials)
     )
     measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
     decision = decide(
@@ -268,12 +266,12 @@ def _not_finite_sides(builds: Sequence[raw_samples.Build]) -> tuple[str, ...]:
     )
 
 
-def _is_profiled_at_times(case: str, launches: Sequence[raw_samples.Launch]) -> bool:
+def _is_profiled_at_times(case: str, trials: Sequence[raw_samples.Trial]) -> bool:
     """Return whether some builds of a case have operations, and others none."""
     has_operations = {
         bool(side.operations)
-        for launch in launches
-        for build in launch.cases.get(case, ())
+        for trial in trials
+        for build in trial.cases.get(case, ())
         for side in build.values()
     }
     return len(has_operations) > 1

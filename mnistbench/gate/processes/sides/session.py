@@ -213,7 +213,7 @@ def _run_pytest(side: Side, arguments: Sequence[str], *plugins: object) -> str:
         except BaseException as error:  # noqa: BLE001
             traceback.print_exc()
             raised = error
-    sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the launch
+    sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the trial
     if raised:
         return failures.describe_exception(raised, side.tree)
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):

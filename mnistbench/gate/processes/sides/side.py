@@ -1,7 +1,7 @@
 """One side: a tree on disk, whose code runs in this process.
 
 The process may have two copies of mnistbench: the gate's, which measures and has the name
-``launcher.STAGED`` here, and ``mnistbench`` itself, which tests and plug-ins of the side import.
+``starting.STAGED`` here, and ``mnistbench`` itself, which tests and plug-ins of the side import.
 
 Does not import torch: only the side may.
 """
@@ -207,7 +207,7 @@ class Side:
         except MnistbenchError:  # of the gate: the side has a class of its own with this name
             raise
         except Exception as error:  # the side's code may raise anything
-            traceback.print_exc()  # the log of the launch
+            traceback.print_exc()  # the log of the trial
             why = failures.describe_call(error, self.tree)
             if self.running:
                 raise CaseError(self.name, self.running, why) from error

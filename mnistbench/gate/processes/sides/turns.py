@@ -34,7 +34,7 @@ class Turns:
         peer: the socket.
         first: the side that sends first in an exchange, the same in both processes. It has to be
             drawn: which side sends first decides which one runs first afterwards, and a fixed side
-            would have an advantage in every launch.
+            would have an advantage in every trial.
         alive: called after each turn.
     """
 

@@ -1,13 +1,13 @@
 """The process of a side: it does one job.
 
-In a launch it runs the pytest session of the side, and measures its cases in turn with the other
+In a trial it runs the pytest session of the side, and measures its cases in turn with the other
 side's process.
 
 The process reads a job and writes messages (``gate.processes.messages``). All other output goes to
-the log, which is its standard error. Only a launch compares the times of the sides; a survey has a
+the log, which is its standard error. Only a trial compares the times of the sides; a survey has a
 quick look, and the other jobs time nothing.
 
-Both processes of a launch have the same random generator and draw from it in the same order, so
+Both processes of a trial have the same random generator and draw from it in the same order, so
 they agree about the order of cases, builds and iterations.
 
 The process imports a framework, such as torch, before its session if the surveys have shown that
@@ -44,10 +44,10 @@ from mnistbench.gate.processes.messages import (
     CollectJob,
     Efforts,
     Job,
-    LaunchJob,
     SideResult,
     Spent,
     SurveyJob,
+    TrialJob,
     job_of,
 )
 from mnistbench.gate.processes.sides.session import TakenCase, run_tests
@@ -105,22 +105,22 @@ def _do(job: Job, say: Callable[..., None], lines: IO[str]) -> None:
             collect(job, say)
         case CaptureJob():
             provider_of(job.framework).capture(job, say)
-        case LaunchJob():
-            launch = _Launch(job, say, lines)
+        case TrialJob():
+            trial = _Trial(job, say, lines)
             # The other side has to notice the end of this process.
-            os.register_at_fork(after_in_child=launch.turns.close)
-            with closing(launch.turns):
-                launch.run()
+            os.register_at_fork(after_in_child=trial.turns.close)
+            with closing(trial.turns):
+                trial.run()
 
 
 class _NotToMeasureError(SideError):
-    """The launch ended before its measurement began."""
+    """The trial ended before its measurement began."""
 
 
-class _Launch:
-    """One side of a launch."""
+class _Trial:
+    """One side of a trial."""
 
-    def __init__(self, job: LaunchJob, say: Callable[..., None], lines: IO[str]) -> None:
+    def __init__(self, job: TrialJob, say: Callable[..., None], lines: IO[str]) -> None:
         self._job = job
         self._say = say
         self._lines = lines
@@ -255,13 +255,13 @@ class _Launch:
         return measure_paths(side_run, self.turns, self._order, self._coin, Path(self._job.home))
 
     def _say_alive(self) -> None:
-        """Tell the launcher, from time to time, that a long case is being measured."""
+        """Tell the starter, from time to time, that a long case is being measured."""
         if _now_s() - self._said_s > ALIVE_S:
             self._said_s = _now_s()
             self._say(alive="")
 
     def _begin(self, case: TakenCase, cores: list[int]) -> float:
-        """Import what the first case needs, wait until the launch may measure.
+        """Import what the first case needs, wait until the trial may measure.
 
         Return the time.
         """
@@ -275,7 +275,7 @@ class _Launch:
         _tidy_memory(self._job.touched_bytes)
         self._say(ready=asdict(self._side.imports()))
         if self._lines.readline().strip() != "go":
-            raise _NotToMeasureError("the launch was not to be measured")
+            raise _NotToMeasureError("the trial was not to be measured")
         return _now_s()
 
 
@@ -294,7 +294,7 @@ def _tidy_memory(touched_bytes: int) -> None:
 
     The heap keeps its pages, because the allocator's thresholds are raised. But if small
     allocations have split a freed block, it is too small for the next tensor, which then gets
-    untouched pages. Their page faults tripled the time of single operations in some launches
+    untouched pages. Their page faults tripled the time of single operations in some trials
     (docs/evidence/page_faults.py).
     """
     gc.collect()

@@ -26,12 +26,12 @@ class OperationTables:
     def __init__(self, rows: Rows) -> None:
         self.plot = ForestPlot("operations", rows.decision.operations, rows.verdict.options)
         self._rows = rows.operations
-        # The last launch of the first stage, as exact differences have it.
+        # The last trial of the first stage, as exact differences have it.
         self._builds: dict[str, Build] = {
             case: builds[0]
-            for launch in rows.verdict.recorded.launches
-            if launch.stage == FIRST_STAGE
-            for case, builds in launch.cases.items()
+            for trial in rows.verdict.recorded.trials
+            if trial.stage == FIRST_STAGE
+            for case, builds in trial.cases.items()
         }
         self._positions: dict[tuple[str, ...], int] = {}
 

@@ -98,7 +98,7 @@ def view(rows: Rows) -> dict[str, Any]:
         "once": _once_views(rows.once, once, ids),
         "once_bounds": [*bounds_of_once(rows)],
         "once_differences": verdict.exact_differences.get(ALL_CASES, ()),
-        # Too few launches have no estimate of a case, but the differences that were counted.
+        # Too few trials have no estimate of a case, but the differences that were counted.
         "differences": [
             f"{verdict.names[case]}: {text}"
             for case, texts in verdict.exact_differences.items()
@@ -199,7 +199,7 @@ def _finding_view(row: FindingRow, plot: ForestPlot, ids: Mapping[str, str]) -> 
         "cause": row.cause.removeprefix(f"{LIKELY}{row.cause_name}: ")
         if row.cause_name
         else row.cause,
-        "lines": [*filter(None, (row.launches, *row.clocks, *row.reasons, row.advice))],
+        "lines": [*filter(None, (row.trials, *row.clocks, *row.reasons, row.advice))],
         **_estimate_view(row.estimate, plot, row.verdict),
     }
 

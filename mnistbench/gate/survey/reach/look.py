@@ -2,7 +2,7 @@
 
 The survey times a few calls of each case on each side. That of one side may be disturbed, so what
 it shows counts only if another survey, in fresh processes, shows it again, and a time only if a
-launch shows it, too, in which both sides take turns.
+trial shows it, too, in which both sides take turns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.raw_samples import Launch
+from mnistbench.gate.decide.statistics.raw_samples import Trial
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT, WALL
 
@@ -80,36 +80,36 @@ def is_process_repeated(first: Listings, again: Listings) -> bool:
     return _is_repeated(_process_changes(first), _process_changes(again))
 
 
-def is_confirmed(launch: Launch, first: Listings, case: str) -> bool:
-    """Whether a launch shows a change of a case, which a survey has shown.
+def is_confirmed(trial: Trial, first: Listings, case: str) -> bool:
+    """Whether a trial shows a change of a case, which a survey has shown.
 
     Of memory, which nothing disturbs, or of a case that it does not measure, it needs to show none.
     """
     time, memory = _changes(first, case)
-    if memory or not launch_ratio(launch, case):
+    if memory or not trial_ratio(trial, case):
         return True
-    base_ns = _shortest_ns(launch, case, BASE)
-    head_ns = _shortest_ns(launch, case, HEAD)
+    base_ns = _shortest_ns(trial, case, BASE)
+    head_ns = _shortest_ns(trial, case, HEAD)
     return _change(base_ns, head_ns, LOOK_RATIO, _MIN_DIFFERENCE_NS) == time
 
 
-def launch_ratio(launch: Launch, case: str) -> float:
-    """Return the time of the head / that of the base in a launch; 0 if one is not known."""
-    base_ns = _shortest_ns(launch, case, BASE)
-    return _shortest_ns(launch, case, HEAD) / base_ns if base_ns else 0.0
+def trial_ratio(trial: Trial, case: str) -> float:
+    """Return the time of the head / that of the base in a trial; 0 if one is not known."""
+    base_ns = _shortest_ns(trial, case, BASE)
+    return _shortest_ns(trial, case, HEAD) / base_ns if base_ns else 0.0
 
 
-def _shortest_ns(launch: Launch, case: str, side: str) -> float:
+def _shortest_ns(trial: Trial, case: str, side: str) -> float:
     """Return the shortest wall time of a case on a side, in nanoseconds; 0 if it is not known."""
-    builds = launch.cases.get(case, ())
+    builds = trial.cases.get(case, ())
     return min((ns for build in builds for ns in build[side].times[WALL]), default=0.0)
 
 
-def is_process_confirmed(launch: Launch, first: Listings) -> bool:
-    """Whether a launch shows a change of the import, too; of memory it needs to show none."""
+def is_process_confirmed(trial: Trial, first: Listings) -> bool:
+    """Whether a trial shows a change of the import, too; of memory it needs to show none."""
     time, memory = _process_changes(first)
     base_s, head_s = (
-        launch.once.get(side, {}).get(IMPORT, {}).get(ALL_CASES, 0) / 1e9 for side in (BASE, HEAD)
+        trial.once.get(side, {}).get(IMPORT, {}).get(ALL_CASES, 0) / 1e9 for side in (BASE, HEAD)
     )
     return bool(memory) or _change(base_s, head_s, LOOK_RATIO, _MIN_IMPORT_S) == time
 
@@ -131,7 +131,7 @@ def _changes(sides: Listings, case: str) -> tuple[int, int]:
 def _import_times(sides: Listings) -> tuple[float, float]:
     """Return the time of the import on each side, in seconds.
 
-    A framework that both sides import is left out: a launch imports it before, too.
+    A framework that both sides import is left out: a trial imports it before, too.
     """
     base, head = sides.base, sides.head
     if base.frameworks.keys() != head.frameworks.keys():

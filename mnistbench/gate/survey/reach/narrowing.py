@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.raw_samples import Launch
+from mnistbench.gate.decide.statistics.raw_samples import Trial
 from mnistbench.gate.listing import Listings, Reach
 from mnistbench.gate.processes.messages import Surveys
 from mnistbench.gate.survey.reach.cases import affected, not_followed, outside, uncovered, unused
@@ -22,10 +22,10 @@ from mnistbench.gate.survey.reach.look import (
     is_process_confirmed,
     is_process_repeated,
     is_repeated,
-    launch_ratio,
     look,
     look_ratio,
     process_look,
+    trial_ratio,
 )
 from mnistbench.gate.words import BASE, HEAD
 
@@ -45,7 +45,7 @@ class Narrowing:
         code: ComparedCode,
         of_all: Sequence[str],
         survey_again: Callable[[Sequence[str]], Surveys],
-        launch: Callable[[Sequence[str]], Launch | None],
+        trial: Callable[[Sequence[str]], Trial | None],
         say: Callable[[str], None],
     ) -> None:
         """Prepare.
@@ -55,14 +55,14 @@ class Narrowing:
             code: of both sides, as this survey has seen it.
             of_all: what differs between the sides beside their trees, and counts for all cases.
             survey_again: surveys some cases alone, in new processes.
-            launch: measures some cases for a short time, in this order; None if that fails.
+            trial: measures some cases for a short time, in this order; None if that fails.
             say: shows what is done.
         """
         self._sides = sides
         self._code = code
         self._of_all = of_all
         self._survey_again = survey_again
-        self._launch = launch
+        self._trial = trial
         self._say = say
         self._reasons: dict[str, tuple[str, ...]] = {}
         # Case that is left out although a look differed -> the ratio of the last look.
@@ -161,22 +161,22 @@ class Narrowing:
         measured = [
             case for case in self._sides.common if case in repeated or case in self._reasons
         ]
-        launch = self._launch(measured or [shortest])
+        trial = self._trial(measured or [shortest])
         self._reasons |= {
             case: (what,)
             for case, what in repeated.items()
-            if launch is None or self._has_others or is_confirmed(launch, self._sides, case)
+            if trial is None or self._has_others or is_confirmed(trial, self._sides, case)
         }
-        if launch is not None:
+        if trial is not None:
             refuted = repeated.keys() - self._reasons
-            self._second_looks |= {case: launch_ratio(launch, case) for case in refuted}
-        is_process = launch is None or is_process_confirmed(launch, self._sides)
+            self._second_looks |= {case: trial_ratio(trial, case) for case in refuted}
+        is_process = trial is None or is_process_confirmed(trial, self._sides)
         if process and not self._reasons and is_process:
             self._reasons[shortest] = (process,)
 
     @property
     def _has_others(self) -> bool:
-        """Whether there are tests that a launch does not run, and that may leave something."""
+        """Whether there are tests that a trial does not run, and that may leave something."""
         sides = self._sides
         return bool(sides.only_base or sides.only_head or sides.unmeasurable)
 

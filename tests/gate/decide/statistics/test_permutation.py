@@ -81,19 +81,19 @@ def by_brute_force(logs, kinds, signs):
     return [p[row] for row in range(len(rows))]
 
 
-def drawn(quantities, launches, seed, *, common=0.5, mean=0.0):
-    """Normal differences of some percent that share a part, as those of a launch do."""
+def drawn(quantities, trials, seed, *, common=0.5, mean=0.0):
+    """Normal differences of some percent that share a part, as those of a trial do."""
     generator = np.random.default_rng(seed)
-    alone = generator.normal(size=(quantities, launches))
-    shared = generator.normal(size=(1, launches))
+    alone = generator.normal(size=(quantities, trials))
+    shared = generator.normal(size=(1, trials))
     return mean + 0.02 * (math.sqrt(common) * shared + math.sqrt(1 - common) * alone)
 
 
 @pytest.mark.versions
-@pytest.mark.parametrize("launches", [4, 6, 8])
+@pytest.mark.parametrize("trials", [4, 6, 8])
 @pytest.mark.parametrize(("mean", "seed"), [(0.0, 1), (0.02, 2), (-0.03, 3)])
-def test_p_values_are_those_of_all_exchanges_one_by_one(launches, mean, seed):
-    logs = drawn(5, launches, seed, mean=mean)
+def test_p_values_are_those_of_all_exchanges_one_by_one(trials, mean, seed):
+    logs = drawn(5, trials, seed, mean=mean)
     logs[1] *= 8
     for signs in ([1.0] * 5, [-1.0] * 5, [1.0, -1.0, 1.0, -1.0, -1.0]):
         p_values = directed_test(logs, MIXED, np.array(signs), SEED)
@@ -138,7 +138,7 @@ def test_random_exchanges_are_close_to_all_of_them(monkeypatch):
 
 
 def test_a_large_effect_does_not_hide_a_small_one():
-    # With the roles of one launch exchanged the large one is still the larger: only once it is
+    # With the roles of one trial exchanged the large one is still the larger: only once it is
     # found may it leave.
     logs = drawn(4, 10, 1, common=0)
     logs[0] += 1.0
@@ -165,9 +165,9 @@ def test_the_p_value_of_a_small_effect_does_not_depend_on_a_large_one():
 
 def test_no_p_value_is_zero():
     # What was observed is one of the exchanges, also where they are drawn.
-    for launches in (8, 12, 20):
-        every = 2**launches
-        sure = np.full((3, launches), 0.1)
+    for trials in (8, 12, 20):
+        every = 2**trials
+        sure = np.full((3, trials), 0.1)
         drawn_ones = 1 + permutation.EXCHANGES
         least = 1 / every if every <= permutation.EXCHANGES else 1 / drawn_ones
         assert slower(sure, ["iteration"] * 3) == pytest.approx([least] * 3)
@@ -222,16 +222,16 @@ def test_of_all_ways_in_which_coins_can_fall_no_more_than_the_level_raise_an_ala
 
 
 @pytest.mark.parametrize(
-    ("quantities", "launches"), [pytest.param(20, 12, marks=pytest.mark.thorough), (20, 8), (5, 8)]
+    ("quantities", "trials"), [pytest.param(20, 12, marks=pytest.mark.thorough), (20, 8), (5, 8)]
 )
-def test_the_bounds_hold_the_truth_all_together(quantities, launches):
+def test_the_bounds_hold_the_truth_all_together(quantities, trials):
     generator = np.random.default_rng(20261120)
     checked = 0
     sets = 400
     for number in range(sets):
         truth = generator.normal(scale=0.03, size=quantities)
         low, high = simultaneous_bounds(
-            truth[:, None] + drawn(quantities, launches, [launches, number]), SEED
+            truth[:, None] + drawn(quantities, trials, [trials, number]), SEED
         )
         checked += bool(np.all(low <= truth) and np.all(truth <= high))
     # 95 % is nominal; the rest is for the error of so few data sets (1.1 % each way) and for normal
@@ -250,20 +250,20 @@ def test_bounds_contain_the_estimate_and_hardly_differ_on_either_side_of_it():
 
 
 @pytest.mark.parametrize(
-    ("quantities", "launches", "most"), [(4, 10, 0.08), (4, 18, 0.08), (12, 10, 0.06)]
+    ("quantities", "trials", "most"), [(4, 10, 0.08), (4, 18, 0.08), (12, 10, 0.06)]
 )
-def test_upper_bounds_hold_if_single_processes_are_slow(quantities, launches, most):
+def test_upper_bounds_hold_if_single_processes_are_slow(quantities, trials, most):
     generator = np.random.default_rng(20261124)
     wrong = 0
     sets = 300
     for _ in range(sets):
-        own = generator.exponential(size=(quantities, launches))
-        common = generator.exponential(size=launches)
+        own = generator.exponential(size=(quantities, trials))
+        common = generator.exponential(size=trials)
         wrong += bool((simultaneous_bounds(own + common, SEED)[1] < 2).any())
     assert wrong / sets <= most  # without resampling 0.08 to 0.11
 
 
-def test_a_slow_launch_widens_the_bound_on_its_side_alone():
+def test_a_slow_trial_widens_the_bound_on_its_side_alone():
     logs = drawn(1, 10, 1)
     logs[0, 3] = 10 * logs.std()
     low, high = simultaneous_bounds(logs, SEED)
@@ -294,6 +294,6 @@ def test_bounds_of_a_wild_quantity_are_wide_and_leave_the_others():
     assert np.median((high - low)[1:]) < 2 * np.median((before[1] - before[0])[1:])
 
 
-def test_a_change_that_is_equal_in_every_launch_has_equal_bounds():
+def test_a_change_that_is_equal_in_every_trial_has_equal_bounds():
     low, high = simultaneous_bounds(np.full((2, 8), 0.1), SEED)
     assert [low, high] == pytest.approx(np.full((2, 2), 0.1))

@@ -23,11 +23,11 @@ from gate_builders import (
     MM,
     TINY,
     build,
-    launch,
     operation,
     operation_columns,
     side,
     time_columns,
+    trial,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,19 +52,19 @@ MS = 1_000_000
 
 
 def costs(name, *values, case=None):
-    """A launch for each pair of values, in milliseconds."""
+    """A trial for each pair of values, in milliseconds."""
     case = case or ALL_CASES
     return [
-        launch(once={"base": {name: {case: base * MS}}, "head": {name: {case: head * MS}}})
+        trial(once={"base": {name: {case: base * MS}}, "head": {name: {case: head * MS}}})
         for base, head in values
     ]
 
 
-def once_of(launches, **changes):
-    return [quantity for quantity in quantities(launches, **changes) if quantity.is_once]
+def once_of(trials, **changes):
+    return [quantity for quantity in quantities(trials, **changes) if quantity.is_once]
 
 
-def test_a_cost_that_occurs_once_has_a_difference_per_launch():
+def test_a_cost_that_occurs_once_has_a_difference_per_trial():
     [cost] = once_of(costs("import", (20, 45), (20, 20), (30, 20)))
     assert (cost.key, cost.clock, cost.share, cost.title) == (
         (ALL_CASES, "once", "import"),
@@ -79,7 +79,7 @@ def test_a_cost_that_occurs_once_has_a_difference_per_launch():
     )
 
 
-def test_a_cost_of_some_launches_has_a_base_that_its_change_can_be_a_share_of():
+def test_a_cost_of_some_trials_has_a_base_that_its_change_can_be_a_share_of():
     [cost] = once_of(costs("first iteration", (50, 50), *[(0, 0)] * 7, case=CASE))
     assert (cost.base, cost.head) == (6.25 * MS, 6.25 * MS)
 
@@ -91,7 +91,7 @@ def test_memory_is_compared_as_it_is():
 
 
 def test_a_cost_of_one_side_alone_has_a_difference():
-    [cost] = once_of([launch(once={"base": {}, "head": {"shared fixtures": {ALL_CASES: 30 * MS}}})])
+    [cost] = once_of([trial(once={"base": {}, "head": {"shared fixtures": {ALL_CASES: 30 * MS}}})])
     assert cost.logs == pytest.approx([math.log(35 / 5)])
 
 
@@ -100,62 +100,60 @@ def test_a_cost_of_one_side_alone_has_a_difference():
 )
 @pytest.mark.parametrize("exchanged", [*itertools.product([False, True], repeat=2)])
 def test_a_cost_counts_from_a_mean_of_both_sides_on_whatever_the_roles(values, count, exchanged):
-    launches = costs("import", *values)
-    launches = [
+    trials = costs("import", *values)
+    trials = [
         gate_builders.swapped(measured) if is_exchanged else measured
-        for measured, is_exchanged in zip(launches, exchanged, strict=True)
+        for measured, is_exchanged in zip(trials, exchanged, strict=True)
     ]
-    assert len(once_of(launches)) == count
-    assert len(once_of(launches, grouping={})) == 1  # of fresh launches, whatever it takes there
+    assert len(once_of(trials)) == count
+    assert len(once_of(trials, grouping={})) == 1  # of fresh trials, whatever it takes there
 
 
 def test_costs_of_a_case_that_was_not_measured_do_not_count():
     [first, *rest] = costs("setup", (20, 30), (20, 30), case=CASE)
     assert [cost.case for cost in once_of([first, *rest])] == [CASE]
-    assert once_of([first, launch(cases={OTHER_CASE: [build()]}, once=first.once)]) == []
+    assert once_of([first, trial(cases={OTHER_CASE: [build()]}, once=first.once)]) == []
 
 
 # ---- quantities of calls -------------------------------------------------------------------------
 
 
-def calls_of(launches):
+def calls_of(trials):
     return {
-        quantity.clock: quantity
-        for quantity in quantities(launches)
-        if quantity.kind == "iteration"
+        quantity.clock: quantity for quantity in quantities(trials) if quantity.kind == "iteration"
     }
 
 
-def test_a_call_has_a_difference_per_launch_and_typical_times():
+def test_a_call_has_a_difference_per_trial_and_typical_times():
     slower = [build(side(4_000_000), side(4_000_000 + step)) for step in (0, 40_000, 80_000)]
-    call = calls_of([launch(measured) for measured in slower])["wall"]
+    call = calls_of([trial(measured) for measured in slower])["wall"]
     assert call.logs == pytest.approx([0, math.log(1.01), math.log(1.02)])
     assert (call.base, call.head, call.share) == (4_000_000, 4_040_000, 1.0)
     assert call.key == (CASE, "iteration", "wall")
 
 
-def test_several_builds_of_a_launch_are_averaged():
+def test_several_builds_of_a_trial_are_averaged():
     builds = [build(side(1_000), side(new)) for new in (1_000, 1_210)]
-    call = calls_of([launch(*builds), launch(*builds)])["wall"]
+    call = calls_of([trial(*builds), trial(*builds)])["wall"]
     assert call.logs == pytest.approx([math.log(1.1)] * 2)
     assert call.head == 1_105
 
 
-def test_a_build_that_gave_no_difference_leaves_its_launch_without_one():
+def test_a_build_that_gave_no_difference_leaves_its_trial_without_one():
     good = build(side(1_000))
     bad = build(side((0, 1_000, 1_000)))
     assert [
-        math.isnan(log) for log in calls_of([launch(good, good), launch(good, bad)])["wall"].logs
+        math.isnan(log) for log in calls_of([trial(good, good), trial(good, bad)])["wall"].logs
     ] == [False, True]
 
 
 def test_clocks_are_those_that_every_build_has():
     host = side(1_000)
     device = side(1_000, times={"wall": (9,), "cpu": (8,), "device": (7, 7)})
-    assert list(calls_of([launch(build(host))])) == ["wall", "cpu"]
-    assert list(calls_of([launch(build(device))])) == ["wall", "cpu", "device"]
-    assert list(calls_of([launch(build(device)), launch(build(device, host))])) == ["wall", "cpu"]
-    assert calls_of([launch(build(device))])["device"].base == 7
+    assert list(calls_of([trial(build(host))])) == ["wall", "cpu"]
+    assert list(calls_of([trial(build(device))])) == ["wall", "cpu", "device"]
+    assert list(calls_of([trial(build(device)), trial(build(device, host))])) == ["wall", "cpu"]
+    assert calls_of([trial(build(device))])["device"].base == 7
 
 
 def on_accelerator(kernel_ns, busy_ns, *, rows=()):
@@ -166,7 +164,7 @@ def on_accelerator(kernel_ns, busy_ns, *, rows=()):
 def test_the_operations_of_an_accelerator_have_shares_of_its_busy_time():
     rows = {ADD: 10_000}  # at the same time as the product, in another stream
     base, new = (on_accelerator(20_000 * factor, 25_000 * factor, rows=rows) for factor in (1, 2))
-    by_title = {quantity.title: quantity for quantity in quantities([launch(build(base, new))] * 2)}
+    by_title = {quantity.title: quantity for quantity in quantities([trial(build(base, new))] * 2)}
     assert by_title["device busy time"].logs == pytest.approx((math.log(2),) * 2)
     assert by_title["device elapsed time"].logs == (0.0, 0.0)
     assert (by_title["aten::mm, forward fc1"].share, by_title["aten::add_, optimizer"].share) == (
@@ -176,18 +174,18 @@ def test_the_operations_of_an_accelerator_have_shares_of_its_busy_time():
 
 
 def test_an_accelerator_that_runs_nothing_has_no_busy_time():
-    assert list(calls_of([launch(build(on_accelerator(0, 0)))])) == ["wall", "device"]
+    assert list(calls_of([trial(build(on_accelerator(0, 0)))])) == ["wall", "device"]
 
 
 def test_rows_that_are_no_operations_are_quantities_of_their_own():
     rows = {(name, "", ""): 1_000 for name in (OUTSIDE, RUNTIME, UNATTRIBUTED)}
-    all_quantities = quantities([launch(build(side(operations={MM: 1_000_000, **rows})))])
+    all_quantities = quantities([trial(build(side(operations={MM: 1_000_000, **rows})))])
     assert [quantity.name for quantity in all_quantities if quantity.kind == "outside"] == [
         "outside operations",
         "runtime calls",
         "unattributed kernels",
     ]
-    gone = quantities([launch(build(side(operations={MM: 1_000_000, **rows}), side()))])
+    gone = quantities([trial(build(side(operations={MM: 1_000_000, **rows}), side()))])
     assert not [quantity for quantity in gone if quantity.kind in ("replaced", "added")]
 
 
@@ -207,29 +205,29 @@ def test_a_drift_of_the_accelerators_clock_is_no_difference_between_the_sides():
             for side_times in times.values()
         )
         [median, mean] = [
-            quantity for quantity in quantities([launch(build(base, new))]) if quantity.is_case
+            quantity for quantity in quantities([trial(build(base, new))]) if quantity.is_case
         ]
         assert abs(median.logs[0]) < 0.011  # that of one turn
         assert abs(mean.logs[0]) < 0.003
 
 
-def test_a_case_that_one_launch_lacks_is_left_out():
-    both = launch(cases={CASE: [build()], OTHER_CASE: [build()]})
+def test_a_case_that_one_trial_lacks_is_left_out():
+    both = trial(cases={CASE: [build()], OTHER_CASE: [build()]})
     assert {quantity.case for quantity in quantities([both, both])} == {CASE, OTHER_CASE}
-    assert {quantity.case for quantity in quantities([both, launch()])} == {CASE}
-    assert {quantity.case for quantity in quantities([launch(), both])} == {CASE}
+    assert {quantity.case for quantity in quantities([both, trial()])} == {CASE}
+    assert {quantity.case for quantity in quantities([trial(), both])} == {CASE}
     assert quantities([]) == []
 
 
 # ---- quantities of operations --------------------------------------------------------------------
 
 
-def builds_of(launches):
-    return [build for launch in launches for build in launch.cases[CASE]]
+def builds_of(trials):
+    return [build for trial in trials for build in trial.cases[CASE]]
 
 
 def grouped(*builds):
-    """Groups of launches of one build each: (kind, name) -> operations."""
+    """Groups of trials of one build each: (kind, name) -> operations."""
     return {(kind, name): tuple(keys) for kind, name, keys in groups(builds)}
 
 
@@ -254,8 +252,8 @@ def test_an_operation_matters_from_its_mean_share_of_both_sides_on(small, kind, 
 
 
 @pytest.mark.parametrize("exchanged", list(itertools.product((False, True), repeat=3)))
-def test_exchanging_the_roles_of_any_launch_changes_no_group(exchanged):
-    # Large on one side in one launch, on the other side in another: the larger side's share depends
+def test_exchanging_the_roles_of_any_trial_changes_no_group(exchanged):
+    # Large on one side in one trial, on the other side in another: the larger side's share depends
     # on which is which.
     sizes = ((60_000, 5_000), (1_000, 30_000), (9_000, 9_000))
     builds = [
@@ -287,7 +285,7 @@ def only_of_kind(kind, base, new):
     """The only quantity of this kind in a case with these operations."""
     [quantity] = [
         quantity
-        for quantity in quantities([launch(build(side(operations=base), side(operations=new)))])
+        for quantity in quantities([trial(build(side(operations=base), side(operations=new)))])
         if quantity.kind == kind
     ]
     return quantity
@@ -364,10 +362,10 @@ def test_an_irregular_operation_has_no_logarithm_and_is_judged_by_what_it_adds()
     ]
     [irregular] = [
         quantity
-        for quantity in quantities([launch(measured) for measured in builds])
+        for quantity in quantities([trial(measured) for measured in builds])
         if quantity.kind == "added"
     ]
-    assert irregular.title == "aten::clone (not in every launch), forward fc1"
+    assert irregular.title == "aten::clone (not in every trial), forward fc1"
     assert (how_replaced(irregular.replaced), irregular.members) == ("irregular", (CLONE,))
     assert all(map(math.isfinite, irregular.logs))
 
@@ -478,7 +476,7 @@ def test_a_replacement_is_named_by_its_largest_operations(base, new, title, how)
     [quantity] = [
         quantity
         for quantity in quantities(
-            [launch(build(side(operations={**stay, **base}), side(operations={**stay, **new})))]
+            [trial(build(side(operations={**stay, **base}), side(operations={**stay, **new})))]
         )
         if quantity.replaced
     ]
@@ -500,16 +498,17 @@ def test_a_place_has_a_name_also_without_a_module(key, name):
 
 
 def test_operations_that_took_no_time_anywhere_are_no_quantity():
-    assert {
-        quantity.kind for quantity in quantities([launch(build(side(operations={MM: 0})))])
-    } == {"iteration", "mean"}
+    assert {quantity.kind for quantity in quantities([trial(build(side(operations={MM: 0})))])} == {
+        "iteration",
+        "mean",
+    }
 
 
 def case_changes(base, new):
     """The change of a case by each clock, from one build."""
     return {
         (quantity.kind, quantity.name): math.exp(quantity.logs[0])
-        for quantity in quantities([launch(build(base, new))])
+        for quantity in quantities([trial(build(base, new))])
         if quantity.is_case
     }
 
@@ -528,7 +527,7 @@ def test_operations_are_compared_by_their_time_and_by_their_share_of_the_iterati
     )
     [log] = [
         quantity.logs[0]
-        for quantity in quantities([launch(build(base, new))])
+        for quantity in quantities([trial(build(base, new))])
         if quantity.name.startswith(MM[0])
     ]
     direct = math.log(2)
@@ -549,7 +548,7 @@ def test_their_share_does_not_count_where_it_shows_something_else(calls, blocks,
     new = side(100, {MM: operation(200, calls=calls), ADD: 600}, block_ns=blocks, by_share=by_share)
     [log] = [
         quantity.logs[0]
-        for quantity in quantities([launch(build(base, new))])
+        for quantity in quantities([trial(build(base, new))])
         if quantity.name.startswith(MM[0])
     ]
     assert log == pytest.approx(math.log(2))
@@ -616,7 +615,7 @@ def test_blocks_need_usable_times():
     times = {"wall": (100,) * 3, "cpu": (100,) * 3}
     logs = {
         quantity.name: quantity.logs[0]
-        for quantity in quantities([launch(build(side(times=times, block_ns=(0,) * 3)))])
+        for quantity in quantities([trial(build(side(times=times, block_ns=(0,) * 3)))])
         if quantity.kind == "iteration"
     }
     assert all(map(math.isnan, logs.values()))
@@ -632,16 +631,16 @@ def test_operations_are_summed_iteration_by_iteration():
     base = side(operations={CONV: large, TINY: operation((1, 2, 3)), ADD: operation((30, 20, 10))})
     new = side(operations={CONV: large, TINY: operation((2, 4, 6)), ADD: operation((60, 40, 20))})
     [rest] = [
-        quantity for quantity in quantities([launch(build(base, new))]) if quantity.kind == "other"
+        quantity for quantity in quantities([trial(build(base, new))]) if quantity.kind == "other"
     ]
     assert rest.logs == pytest.approx([math.log(2)])
     assert (rest.base, rest.head) == (22, 44)
     assert rest.share == pytest.approx(22 / 9_000_022)
 
 
-def test_fresh_launches_hold_what_the_first_ones_held():
-    first = [launch(build(side(operations={CONV: 9_000, TINY: 100})))] * 2
-    fresh = [launch(build(side(operations={CONV: 9_000, TINY: 5_000, CLONE: 10})), stage=2)] * 2
+def test_fresh_trials_hold_what_the_first_ones_held():
+    first = [trial(build(side(operations={CONV: 9_000, TINY: 100})))] * 2
+    fresh = [trial(build(side(operations={CONV: 9_000, TINY: 5_000, CLONE: 10})), stage=2)] * 2
     grouping = {CASE: groups(builds_of(first))}
     assert [quantity.key for quantity in quantities(fresh, grouping)] == [
         quantity.key for quantity in quantities(first)
@@ -651,12 +650,12 @@ def test_fresh_launches_hold_what_the_first_ones_held():
     ]
 
 
-def test_what_one_side_of_fresh_launches_lacks_has_no_difference_there():
+def test_what_one_side_of_fresh_trials_lacks_has_no_difference_there():
     grouping = {CASE: [OperationGroup("operation", "aten::clone, forward fc1", (CLONE,))]}
     lacking = build(side(operations={MM: 9}), side(operations={MM: 9, CLONE: 9}))
     [quantity] = [
         quantity
-        for quantity in quantities([launch(lacking)], grouping)
+        for quantity in quantities([trial(lacking)], grouping)
         if quantity.kind == "operation"
     ]
     assert math.isnan(quantity.logs[0])
@@ -667,8 +666,8 @@ TIMES = st.integers(0, 10_000) | st.integers(1, 2**40)
 
 
 @st.composite
-def any_launches(draw):
-    """Some launches of one case, every build with operations of its own.
+def any_trials(draw):
+    """Some trials of one case, every build with operations of its own.
 
     And as many pairs as it likes.
     """
@@ -687,17 +686,17 @@ def any_launches(draw):
         return side(times=times, operations=rows)
 
     return [
-        launch(*(build(drawn(), drawn()) for _ in range(builds)))
+        trial(*(build(drawn(), drawn()) for _ in range(builds)))
         for _ in range(draw(st.integers(1, 3)))
     ]
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=60)
-@given(any_launches())
-def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
-    swapped = [gate_builders.swapped(measured) for measured in launches]
-    assert groups(builds_of(swapped)) == groups(builds_of(launches))
-    straight = quantities(launches)
+@given(any_trials())
+def test_which_side_is_which_changes_the_signs_and_nothing_else(trials):
+    swapped = [gate_builders.swapped(measured) for measured in trials]
+    assert groups(builds_of(swapped)) == groups(builds_of(trials))
+    straight = quantities(trials)
     mirrored = quantities(swapped)
     assert [quantity.members for quantity in mirrored] == [
         quantity.members for quantity in straight
@@ -713,9 +712,9 @@ def test_which_side_is_which_changes_the_signs_and_nothing_else(launches):
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=60)
-@given(any_launches())
-def test_every_operation_is_held_once_or_with_its_place(launches):
-    builds = builds_of(launches)
+@given(any_trials())
+def test_every_operation_is_held_once_or_with_its_place(trials):
+    builds = builds_of(trials)
     sides = [sample for measured in builds for sample in measured.values()]
     checked = [
         key for kind, _, keys in groups(builds) for key in keys if kind not in ("replaced", "added")

@@ -17,10 +17,10 @@ from gate_builders import (
     TINY,
     build,
     header,
-    launch,
     line,
     operation,
     side,
+    trial,
     write_lines,
 )
 from hypothesis import given, settings
@@ -67,17 +67,17 @@ def refusal(path):
 
 
 def test_costs_that_occur_once_are_kept(tmp_path):
-    launches = [
-        launch(
+    trials = [
+        trial(
             once={name: {"import": {ALL_CASES: 7}, "setup": {CASE: 3}} for name in ("base", "head")}
         ),
-        launch(),
+        trial(),
     ]
-    without = {name: value for name, value in line(launches[1]).items() if name != "once"}
-    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(launches[0]), without)
-    assert load(path) == Recorded(path, header(), launches, NO_END)
-    # One launch has none.
-    assert not any(quantity.is_once for quantity in quantities(load(path).launches))
+    without = {name: value for name, value in line(trials[1]).items() if name != "once"}
+    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(trials[0]), without)
+    assert load(path) == Recorded(path, header(), trials, NO_END)
+    # One trial has none.
+    assert not any(quantity.is_once for quantity in quantities(load(path).trials))
 
 
 def test_what_was_appended_is_loaded(tmp_path):
@@ -89,22 +89,22 @@ def test_what_was_appended_is_loaded(tmp_path):
             ADD: operation((0, 7)),
         }
     )
-    launches = [
-        launch(build(device, rows), build()),
-        launch(build(side(operations={}), rows), stage=2, seconds=1.25),
+    trials = [
+        trial(build(device, rows), build()),
+        trial(build(side(operations={}), rows), stage=2, seconds=1.25),
     ]
     path = write_lines(
-        tmp_path / "new" / "folder" / "x.jsonl.gz", header().line(), *map(line, launches)
+        tmp_path / "new" / "folder" / "x.jsonl.gz", header().line(), *map(line, trials)
     )
-    assert load(path) == Recorded(path, header(), launches, NO_END)
+    assert load(path) == Recorded(path, header(), trials, NO_END)
 
 
 def test_samples_that_an_earlier_version_saved_are_read():
     recorded = load(Path(__file__).parents[3] / "data" / "gate_samples_0.1.0.jsonl.gz")
-    assert recorded.end == End("the budget allowed 4 of 10 launches", elapsed_s=61.5)
+    assert recorded.end == End("the budget allowed 4 of 10 trials", elapsed_s=61.5)
     assert recorded.header.labels == {CASE: gate_builders.LABEL}
-    assert [launch.stage for launch in recorded.launches] == [1, 1, 1, 2]
-    by_key = {quantity.key[1:]: quantity for quantity in quantities(recorded.launches[:3])}
+    assert [trial.stage for trial in recorded.trials] == [1, 1, 1, 2]
+    by_key = {quantity.key[1:]: quantity for quantity in quantities(recorded.trials[:3])}
     assert by_key["iteration", "wall"].logs == pytest.approx([0.0975, 0.0959, 0.0979], abs=1e-4)
     assert (
         by_key["operation", "aten::mm, forward fc1"].base,
@@ -113,7 +113,7 @@ def test_samples_that_an_earlier_version_saved_are_read():
         1_012_105.5,
         5_357_994.0,
     )
-    [build] = recorded.launches[3].cases[CASE]
+    [build] = recorded.trials[3].cases[CASE]
     assert build["base"] == side(
         operations={},
         times={"wall": (5, 6), "cpu": (3, 4), "device": (1, 2)},
@@ -123,10 +123,10 @@ def test_samples_that_an_earlier_version_saved_are_read():
 
 @pytest.mark.parametrize("kept", [1, 5, 12, 100, -9, -1])
 def test_a_torn_last_line_is_left_out(tmp_path, kept):
-    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
+    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(trial()))
     whole = path.read_bytes()
-    path.write_bytes(whole + gzipped(json.dumps(line(launch(stage=2))))[:kept])
-    assert load(path) == Recorded(path, header(), [launch()], NO_END)
+    path.write_bytes(whole + gzipped(json.dumps(line(trial(stage=2))))[:kept])
+    assert load(path) == Recorded(path, header(), [trial()], NO_END)
 
 
 @pytest.mark.parametrize(
@@ -217,15 +217,15 @@ def changed(document, path, value):
     ],
     ids=lambda value: ".".join(map(str, value[-2:])) if isinstance(value, tuple) else "",
 )
-def test_a_spoiled_field_of_a_launch_is_named(tmp_path, path, value, expected):
+def test_a_spoiled_field_of_a_trial_is_named(tmp_path, path, value, expected):
     file = write_lines(
-        tmp_path / "x.jsonl.gz", header().line(), changed(line(launch()), path, value)
+        tmp_path / "x.jsonl.gz", header().line(), changed(line(trial()), path, value)
     )
     assert refusal(file).startswith(expected)
 
 
 def test_operations_of_one_side_have_as_many_iterations_as_each_other(tmp_path):
-    whole = line(launch(build(side(operations={MM: 5, TINY: 5}))))
+    whole = line(trial(build(side(operations={MM: 5, TINY: 5}))))
     document = json.loads(json.dumps(whole))
     document["cases"][CASE][0]["base"]["self_ns"][1].pop()
     assert f"{IN_CASE}.self_ns[1]: needs 5 times" in refusal(
@@ -234,9 +234,9 @@ def test_operations_of_one_side_have_as_many_iterations_as_each_other(tmp_path):
 
 
 def loaded(path):
-    """The launches of a file; none where it was refused, in one line that names the file."""
+    """The trials of a file; none where it was refused, in one line that names the file."""
     try:
-        return load(path).launches
+        return load(path).trials
     except RecordError as error:
         refused = str(error)
     assert refused.startswith(f"{path}: ")
@@ -244,7 +244,7 @@ def loaded(path):
     return []
 
 
-LINES = [header().line(), line(launch(build(side(operations={MM: 5, TINY: 7})), seconds=1.5))]
+LINES = [header().line(), line(trial(build(side(operations={MM: 5, TINY: 7})), seconds=1.5))]
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=50)
@@ -260,30 +260,30 @@ def test_a_file_whose_bytes_were_spoiled_is_loaded_or_refused_in_a_line(tmp_path
 
 @pytest.mark.parametrize("room", [0, 1, 40])
 def test_a_full_disk_costs_only_the_line_that_it_had_no_room_for(tmp_path, room):
-    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
+    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(trial()))
     with largest_file(path.stat().st_size + room), pytest.raises(NotSavedError) as error:
-        append(path, line(launch(stage=2)))
+        append(path, line(trial(stage=2)))
     assert str(error.value) == (
         f"{path}: cannot be written ({NO_ROOM}); free some space, or give another --storage"
     )
-    assert load(path) == Recorded(path, header(), [launch()], NO_END)
+    assert load(path) == Recorded(path, header(), [trial()], NO_END)
     append(path, INTERRUPTED.line())  # for which there may be room
-    assert load(path) == Recorded(path, header(), [launch()], INTERRUPTED)
+    assert load(path) == Recorded(path, header(), [trial()], INTERRUPTED)
 
 
 def test_a_file_that_was_removed_is_not_written_without_its_header(tmp_path):
     path = write_lines(tmp_path / "x.jsonl.gz", header().line())
     path.unlink()
     with pytest.raises(NotSavedError, match=r"cannot be written \(No such file or directory\)"):
-        append(path, line(launch()))
+        append(path, line(trial()))
     assert not path.exists()
 
 
 def test_a_file_that_exists_is_not_created_again(tmp_path):
-    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(launch()))
+    path = write_lines(tmp_path / "x.jsonl.gz", header().line(), line(trial()))
     with pytest.raises(FileExistsError):
         create(path, header().line())
-    assert load(path) == Recorded(path, header(), [launch()], NO_END)
+    assert load(path) == Recorded(path, header(), [trial()], NO_END)
 
 
 def test_a_file_that_cannot_be_created_is_a_line(tmp_path):
@@ -296,12 +296,12 @@ def test_a_file_that_cannot_be_created_is_a_line(tmp_path):
 
 def test_busy_times_of_a_repeated_call_are_those_of_one_call_already(tmp_path):
     times = {"wall": (1_000,) * 5, "device": (1_000,) * 5, "busy": (25,) * 5}
-    stored = line(launch(build(side(operations={MM: 20}, times=times))))
+    stored = line(trial(build(side(operations={MM: 20}, times=times))))
     for stored_side in stored["cases"][CASE][0].values():
         stored_side["loops"] = 10
     read = (
         load(write_lines(tmp_path / "x.jsonl.gz", header().line(), stored))
-        .launches[0]
+        .trials[0]
         .cases[CASE][0]["base"]
     )
     assert (read.times["device"][0], read.times["busy"][0], read.operations[MM].self_ns[0]) == (
@@ -317,9 +317,9 @@ def test_busy_times_of_a_repeated_call_are_those_of_one_call_already(tmp_path):
     [([80, 150, 290], (90, 180, 290)), ([], (90, 180, 0))],
 )
 def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path, cpu_ns, wall_ns):
-    stored = line(launch(build(side((100, 200, 300)))))
+    stored = line(trial(build(side((100, 200, 300)))))
     stored["cases"][CASE][0]["base"] |= {"queued_ns": [10, 20, 400], "cpu_ns": cpu_ns}
-    [read] = load(write_lines(tmp_path / "x.jsonl.gz", header().line(), stored)).launches
+    [read] = load(write_lines(tmp_path / "x.jsonl.gz", header().line(), stored)).trials
     assert read.cases[CASE][0]["base"].times["wall"] == wall_ns
     assert read.cases[CASE][0]["head"].times["wall"] == (100, 200, 300)
 
@@ -360,13 +360,13 @@ def test_time_in_which_another_process_had_the_core_is_subtracted(tmp_path, cpu_
 )
 def test_a_spoiled_header_is_named_by_its_field(tmp_path, path, value, expected):
     spoiled = changed(header().line(), path, value)
-    file = write_lines(tmp_path / "x.jsonl.gz", spoiled, line(launch()))
+    file = write_lines(tmp_path / "x.jsonl.gz", spoiled, line(trial()))
     assert refusal(file).startswith(f"{expected}")
 
 
-def test_a_launch_of_a_case_that_the_header_does_not_name_is_refused(tmp_path):
+def test_a_trial_of_a_case_that_the_header_does_not_name_is_refused(tmp_path):
     stray_case = "bench/test_step.py::test_step[lenet5-b1-cpu]"
-    stray = launch(cases={stray_case: [build()]})
+    stray = trial(cases={stray_case: [build()]})
     assert stray_case in refusal(
-        write_lines(tmp_path / "x.jsonl.gz", header().line(), line(launch()), line(stray))
+        write_lines(tmp_path / "x.jsonl.gz", header().line(), line(trial()), line(stray))
     )

@@ -35,7 +35,7 @@ from mnistbench.gate.decide.verdict.findings import (
 )
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.listing import Reach
-from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MOST_SHARDS, JudgeOptions, Thresholds
+from mnistbench.gate.options import LEAST_TRIALS, MOST_SHARDS, TRIALS, JudgeOptions, Thresholds
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.words import ALL_CASES, IMPORT
 from mnistbench.judging.acceptance import Acceptance
@@ -54,7 +54,7 @@ def file_of(
     of: int = 3,
     *,
     name: str = "",
-    launches=None,
+    trials=None,
     tests=TESTS,
     end=COMPLETE,
     **changes,
@@ -65,11 +65,11 @@ def file_of(
     slower = changes.pop("slower", {})
     once = changes.pop("once", None)
     cases = {test: Measured(**QUIET, factor=slower.get(test, 1.0)) for test in shard.own()}
-    count = changes.pop("count", LAUNCHES)
-    if launches is None:
-        launches = series(cases, count=count, seed=number, once=once)
+    count = changes.pop("count", TRIALS)
+    if trials is None:
+        trials = series(cases, count=count, seed=number, once=once)
         flagged = {test: measured for test, measured in cases.items() if test in slower}
-        launches += (
+        trials += (
             series(flagged, count=changes.pop("fresh", 8), seed=10 + number, stage=2)
             if flagged
             else []
@@ -82,7 +82,7 @@ def file_of(
         "machine": f"CPU {number % 2}",
         **changes,
     }
-    return write(folder / (name or f"shard-{number}-of-{of}_x.jsonl.gz"), launches, end=end, **own)
+    return write(folder / (name or f"shard-{number}-of-{of}_x.jsonl.gz"), trials, end=end, **own)
 
 
 def judged(*paths: Path, **options):
@@ -161,21 +161,21 @@ def test_all_shards_are_judged_as_one_gate(tmp_path):
     assert {estimate.quantity.case for estimate in verdict.decision.cases} == {*TESTS}
     assert set(verdict.header.labels) == set(TESTS)
     lines = [line for block in report(verdict).blocks for line in block.lines]
-    assert "measured: 7 cases, 10 launches, 600 s" in lines[1]
+    assert "measured: 7 cases, 10 trials, 600 s" in lines[1]
     assert "shards 1, 3 of 3: CPU 1" in lines
     assert "shard 2 of 3: CPU 0" in lines
     assert lines[-1].startswith("passed: no regression of ")
     assert "shard" not in lines[-1]
 
 
-def test_empty_launches_of_a_shard_without_changed_code_do_not_count(tmp_path):
+def test_empty_trials_of_a_shard_without_changed_code_do_not_count(tmp_path):
     # Of a file that was edited.
     own = Shard(2, 3, TESTS).own()
     reach = Reach(is_known=True, same={test: test for test in own})
-    empty = [replace(launch, cases={}) for launch in series({}, count=LEAST_LAUNCHES)]
-    unchanged = file_of(tmp_path, 2, launches=empty, labels={}, reach=reach)
+    empty = [replace(trial, cases={}) for trial in series({}, count=LEAST_TRIALS)]
+    unchanged = file_of(tmp_path, 2, trials=empty, labels={}, reach=reach)
     verdict = judged(file_of(tmp_path, 1), unchanged, file_of(tmp_path, 3))
-    assert (verdict.outcome, verdict.decision.launches) == (PASSED, LAUNCHES)
+    assert (verdict.outcome, verdict.decision.trials) == (PASSED, TRIALS)
     assert report(verdict).json
 
 
@@ -205,7 +205,7 @@ def test_what_a_shard_confirms_is_reported_with_its_own_name(tmp_path):
     assert [estimate.quantity.case for estimate in together.decision.once] == [
         f"{ALL_CASES} of shard {number}/3" for number in (1, 2, 3)
     ]
-    assert (together.decision.launches, together.decision.fresh, together.decision.shards) == (
+    assert (together.decision.trials, together.decision.fresh, together.decision.shards) == (
         10,
         8,
         3,
@@ -216,11 +216,11 @@ def test_an_import_that_regressed_in_a_shard_can_be_accepted(tmp_path):
     paths = [file_of(tmp_path, number) for number in (1, 2)]
     slower = {(IMPORT, ALL_CASES): (50_000_000, 1.6)}
     cases = {test: Measured(**QUIET) for test in Shard(3, 3, TESTS).own()}
-    launches = [
+    trials = [
         *series(cases, count=10, once=slower),
         *series(cases, count=8, seed=5, stage=2, once=slower),
     ]
-    paths.append(file_of(tmp_path, 3, launches=launches))
+    paths.append(file_of(tmp_path, 3, trials=trials))
     assert judged(*paths).outcome == REGRESSED
     assert (
         judged(*paths, accept=(Acceptance.parse("all cases:import:90%"),), reason="a cache").outcome
@@ -231,7 +231,7 @@ def test_an_import_that_regressed_in_a_shard_can_be_accepted(tmp_path):
 def test_the_bounds_of_a_shard_have_its_share_of_the_confidence():
     generator = np.random.default_rng(1)
     part = [
-        quantity(tuple(generator.normal(0, 0.01, LAUNCHES)), case=f"test_{case}")
+        quantity(tuple(generator.normal(0, 0.01, TRIALS)), case=f"test_{case}")
         for case in range(20)
     ]
     logs = np.array([measured.logs for measured in part])
@@ -245,11 +245,11 @@ def test_bounds_of_a_gate_are_those_of_its_shards(tmp_path):
     paths = [file_of(tmp_path, number, count=11 - number) for number in (1, 2, 3)]
     together = judged(*paths).decision
     alone = [conclude(load(path), JudgeOptions()).decision for path in paths]
-    assert [(case.high, case.launches) for case in together.cases] == [
-        (case.high, case.launches) for part in alone for case in part.cases
+    assert [(case.high, case.trials) for case in together.cases] == [
+        (case.high, case.trials) for part in alone for case in part.cases
     ]
     assert together.bound == max(part.bound for part in alone)
-    assert together.launches == LEAST_LAUNCHES
+    assert together.trials == LEAST_TRIALS
 
 
 # ---- Coverage ------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_a_shard_that_died_loses_its_own_tests_only(tmp_path, count, end, reason
     verdict = judged(*paths)
     [reason] = verdict.reasons
     assert (reason.kind, reason.text[: len(reason_text)]) == (BROKEN, reason_text)
-    assert len(verdict.decision.cases) == 4 * (len(TESTS) - 2 * (count < LEAST_LAUNCHES))
+    assert len(verdict.decision.cases) == 4 * (len(TESTS) - 2 * (count < LEAST_TRIALS))
     assert verdict.unmeasured == ()
 
 
@@ -420,9 +420,9 @@ def test_the_first_look_can_confirm(shards, first):
     assert checkpoints(LIMITS, shards) == (first, first + 8)
     small = max(8, first)
     assert checkpoints(SMALL_LIMITS, shards) == (small, small + 16)
-    for launches in (LEAST_LAUNCHES, 9, LAUNCHES, 13):
-        fresh = least_fresh(launches, LIMITS, shards)
-        assert 2.0**-launches * max(2.0**-fresh, 1 / (MANY + 1)) <= product(shards)
+    for trials in (LEAST_TRIALS, 9, TRIALS, 13):
+        fresh = least_fresh(trials, LIMITS, shards)
+        assert 2.0**-trials * max(2.0**-fresh, 1 / (MANY + 1)) <= product(shards)
 
 
 def test_a_slowdown_that_a_gate_of_one_machine_confirms_needs_more_of_a_shard():

@@ -27,8 +27,8 @@ from mnistbench.gate.decide.verdict.findings import (
     is_confirmed,
     least_fresh,
 )
-from mnistbench.gate.decide.verdict.reasons import launches_needed
-from mnistbench.gate.options import LAUNCHES, LEAST_LAUNCHES, MEAN_FACTOR, Thresholds
+from mnistbench.gate.decide.verdict.reasons import trials_needed
+from mnistbench.gate.options import LEAST_TRIALS, MEAN_FACTOR, TRIALS, Thresholds
 from mnistbench.judging import verdicts
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.ratios import change_of
@@ -59,32 +59,30 @@ def test_a_false_alarm_has_a_probability_of_1_in_1_000():
     assert len(CHECKPOINTS) * SCREENING * np.minimum(PRODUCT / first, CONFIRMING).mean() < 1.0e-3
 
 
-@pytest.mark.parametrize(
-    ("launches", "fresh"), [(LEAST_LAUNCHES, 8), (9, 8), (LAUNCHES, 4), (40, 4)]
-)
-def test_the_fewest_launches_that_can_confirm(launches, fresh):
-    assert least_fresh(launches, LIMITS) == fresh
-    assert 1 / 2 ** (launches + fresh) <= PRODUCT
+@pytest.mark.parametrize(("trials", "fresh"), [(LEAST_TRIALS, 8), (9, 8), (TRIALS, 4), (40, 4)])
+def test_the_fewest_trials_that_can_confirm(trials, fresh):
+    assert least_fresh(trials, LIMITS) == fresh
+    assert 1 / 2 ** (trials + fresh) <= PRODUCT
     assert 1 / 2**MIN_FRESH_OF_IMPROVEMENT <= LEVEL
 
 
 @pytest.mark.parametrize(
-    ("change", "screened", "fresh", "launches", "confirmed"),
+    ("change", "screened", "fresh", "trials", "confirmed"),
     [
         (0.1, 1 / 2**10, 1 / 2**4, 4, True),
         (0.1, 1 / 2**9, 1 / 2**4, 4, False),
         (0.1, 0.0013, 0.05, 8, True),
         (0.1, 0.017, 0.004, 8, True),
         (0.1, 0.018, 0.004, 8, False),  # the product is too large
-        (0.1, 0.0001, 0.07, 8, False),  # the fresh launches alone are no evidence
+        (0.1, 0.0001, 0.07, 8, False),  # the fresh trials alone are no evidence
         (-0.1, 0.01, 0.01, 8, True),
         (-0.1, 0.001, 0.011, 8, False),
     ],
 )
-def test_both_stages_confirm_together(change, screened, fresh, launches, confirmed):
+def test_both_stages_confirm_together(change, screened, fresh, trials, confirmed):
     stages = [
         Estimate(call(change), change, change, change, p, count)
-        for p, count in ((screened, 10), (fresh, launches))
+        for p, count in ((screened, 10), (fresh, trials))
     ]
     assert is_confirmed(*stages) is confirmed
     other_way = dataclasses.replace(stages[1], change=-change)
@@ -209,7 +207,7 @@ def test_a_candidate_is_surely_and_relevantly_changed(quantity, flagged):
     ] * flagged
 
 
-def test_with_too_few_launches_nothing_is_flagged():
+def test_with_too_few_trials_nothing_is_flagged():
     assert decided([]).findings == ()
     assert decided([call(1.0, count=7)]).findings == ()
     assert len(decided([call(1.0, count=8)]).findings) == 1
@@ -237,14 +235,14 @@ def decision_of(first, second=(), **changes):
 
 
 def fresh(effect_of, change, **changes):
-    """The same quantity in ten fresh launches."""
+    """The same quantity in ten fresh trials."""
     return effect_of(change, count=10, seed=99, **changes)
 
 
 def test_what_does_not_differ_passes_and_says_what_is_excluded():
     result = decided(among())
     assert (result.outcome, result.findings, result.reasons) == (PASSED, (), ())
-    assert (result.launches, result.fresh) == (12, 0)
+    assert (result.trials, result.fresh) == (12, 0)
     assert 0 < result.bound < LIMITS.case
     assert result.bound == max(estimate.high for estimate in result.cases)
     assert (len(result.cases), len(result.operations)) == (4, 6)
@@ -259,7 +257,7 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
         (operation(0.1), fresh(operation, 0.03), WITHIN, PASSED),
         (operation(-0.1), fresh(operation, -0.03), WITHIN, PASSED),
         (call(0.03), fresh(call, 0.03), REGRESSED, REGRESSED),
-        # The other way round in fresh launches, or nothing.
+        # The other way round in fresh trials, or nothing.
         (operation(0.1), fresh(operation, -0.1), UNCONFIRMED, PASSED),
         (operation(0.1), fresh(operation, 0.0), UNCONFIRMED, PASSED),
         (operation(-0.1), fresh(operation, 0.1), UNCONFIRMED, PASSED),
@@ -276,7 +274,7 @@ def test_what_does_not_differ_passes_and_says_what_is_excluded():
         (once(-0.3), fresh(once, -0.3), IMPROVED, PASSED),
     ],
 )
-def test_a_candidate_is_what_fresh_launches_make_of_it(first, second, verdict, outcome):
+def test_a_candidate_is_what_fresh_trials_make_of_it(first, second, verdict, outcome):
     # An operation of a quarter of its case moves it by little; the case has room for it here.
     share = {"share": 0.005} if first.kind == "operation" else {}
     changed, again = (dataclasses.replace(candidate, **share) for candidate in (first, second))
@@ -291,11 +289,11 @@ def test_a_candidate_is_what_fresh_launches_make_of_it(first, second, verdict, o
         (0.02, 0.018, SLOWER, NOISE),
         (0.02, 0.021, SLOWER, SLOWER),
         (0.06, 0.05, REGRESSED, None),
-        # The bounds of all launches exceed the limit because of those that chose the case.
+        # The bounds of all trials exceed the limit because of those that chose the case.
         (0.05, 0.018, SLOWER, NOISE),
     ],
 )
-def test_a_regression_exceeds_the_limit_by_the_bound_of_all_launches(
+def test_a_regression_exceeds_the_limit_by_the_bound_of_all_trials(
     change, fresh_change, verdict, kind
 ):
     again = among(fresh(call, fresh_change, spread=0.006), count=10, seed=5)
@@ -378,7 +376,7 @@ def test_new_operations_matter_from_half_a_percent_of_their_case_on(again, verdi
     assert decision_of([added(0.008, share=0.01), call(0.008)], second) == (outcome, [verdict], [])
 
 
-def test_an_operation_that_fresh_launches_neither_confirm_nor_exclude_is_no_pass():
+def test_an_operation_that_fresh_trials_neither_confirm_nor_exclude_is_no_pass():
     flagged = operation(0.1, share=0.005)
     outcome, verdicts, [reason] = decision_of(
         [flagged],
@@ -387,36 +385,36 @@ def test_an_operation_that_fresh_launches_neither_confirm_nor_exclude_is_no_pass
     assert (outcome, verdicts) == (INCONCLUSIVE, [INCONCLUSIVE])
     assert re.fullmatch(
         (
-            rf"case: {MM} was flagged, and 12 fresh launches neither .* 5.0 % \(up to \d+.\d %\); "
+            rf"case: {MM} was flagged, and 12 fresh trials neither .* 5.0 % \(up to \d+.\d %\); "
             r"measure again"
         ),
         reason,
     )
 
 
-def test_the_estimate_to_report_is_that_of_launches_that_did_not_choose_it():
+def test_the_estimate_to_report_is_that_of_trials_that_did_not_choose_it():
     [finding] = decided(
         among(operation(0.1, share=0.005)), [fresh(operation, 0.07, share=0.005)]
     ).findings
     assert finding.screened.change == pytest.approx(0.1)
     assert finding.best is finding.confirmed
     assert finding.best.change == pytest.approx(0.07)
-    assert finding.best.launches == 10
+    assert finding.best.trials == 10
 
 
-def test_bounds_of_what_was_measured_again_are_of_all_its_launches():
+def test_bounds_of_what_was_measured_again_are_of_all_its_trials():
     first = among(call(0.03))
     once = decided(first)
     again = decided(first, [fresh(call, 0.01)])
     before = once.cases[0]
     after = again.cases[0]
     assert (before.quantity.key, after.quantity.key) == (first[0].key, first[0].key)
-    assert (before.launches, after.launches) == (12, 22)
+    assert (before.trials, after.trials) == (12, 22)
     assert after.change == pytest.approx(
         math.expm1((12 * math.log(1.03) + 10 * math.log(1.01)) / 22)
     )
     assert after.p == before.p
-    assert {estimate.launches for estimate in again.cases[1:]} == {12}
+    assert {estimate.trials for estimate in again.cases[1:]} == {12}
 
 
 def test_findings_come_in_the_order_of_what_they_cost_their_case():
@@ -437,16 +435,16 @@ def test_findings_come_in_the_order_of_what_they_cost_their_case():
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])
-def test_too_few_launches_judge_nothing(count):
+def test_too_few_trials_judge_nothing(count):
     first = [call(0.01, count=count) if count > 1 else gate_builders.quantity((0.5,) * count)]
     result = decided(first)
-    assert (result.outcome, result.cases, result.findings, result.launches) == (
+    assert (result.outcome, result.cases, result.findings, result.trials) == (
         INCONCLUSIVE,
         (),
         (),
         count,
     )
-    number = "1 launch is" if count == 1 else f"{count} launches are"
+    number = "1 trial is" if count == 1 else f"{count} trials are"
     assert texts(result) == [f"{number} too few: the test needs at least 8"]
 
 
@@ -517,7 +515,7 @@ def test_what_other_operations_gave_back_explains_a_case_that_did_not_get_slower
 def test_a_kernel_of_a_launch_bound_call_has_a_share_of_its_busy_time(busy_change, verdict):
     """A kernel with 80 % of the busy time takes 25 % more.
 
-    The launches of a call of 1.5 ms hide it from every other clock.
+    The trials of a call of 1.5 ms hide it from every other clock.
     """
     clocks = [
         call(0.0),
@@ -535,8 +533,8 @@ def test_a_kernel_of_a_launch_bound_call_has_a_share_of_its_busy_time(busy_chang
 @pytest.mark.parametrize(
     ("count", "why"),
     [
-        (0, "no fresh launch has measured it again"),
-        (3, "3 fresh launches are too few to confirm it"),
+        (0, "no fresh trial has measured it again"),
+        (3, "3 fresh trials are too few to confirm it"),
     ],
 )
 def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count, why):
@@ -554,7 +552,7 @@ def excusable(result):
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_what_looks_slower_and_was_not_confirmed_for_lack_of_launches_is_not_excusable(count):
+def test_what_looks_slower_and_was_not_confirmed_for_lack_of_trials_is_not_excusable(count):
     second = [call(0.97, count=count)] if count else []
     result = decided(among(call(0.97)), second)
     assert (result.outcome, result.reasons[0].kind) == (INCONCLUSIVE, UNCONFIRMED)
@@ -573,7 +571,7 @@ def test_what_is_accepted_needs_no_confirmation_to_be_excusable(limit, is_excusa
 
 @pytest.mark.parametrize(("count", "is_excusable"), [(5, False), (11, False), (12, True)])
 @pytest.mark.parametrize("quantity", [call, operation])
-def test_fresh_launches_that_a_budget_broke_off_leave_no_noise(quantity, count, is_excusable):
+def test_fresh_trials_that_a_budget_broke_off_leave_no_noise(quantity, count, is_excusable):
     # What the first stage saw is neither confirmed nor ruled out.
     first = {call: call(0.06, spread=0.01), operation: operation(0.2, spread=0.03, share=0.05)}
     second = {
@@ -587,7 +585,7 @@ def test_fresh_launches_that_a_budget_broke_off_leave_no_noise(quantity, count, 
     if not is_excusable:
         limit = {call: "2.0 %", operation: "5.0 %"}[quantity]
         assert re.search(
-            rf"was flagged, and {count} fresh launches neither confirm it nor rule out a slowdown "
+            rf"was flagged, and {count} fresh trials neither confirm it nor rule out a slowdown "
             rf"of {limit} \(up to [\d.]+ %\); increase --budget: --inconclusive ok does not excuse "
             r"it$",
             of_finding[0],
@@ -630,12 +628,12 @@ def test_a_regression_that_is_accepted_is_settled_itself(count):
         (0, 0.0, ["budget"]),
     ],
 )
-def test_too_few_launches_are_not_excusable_if_all_are_slower(count, change, kinds):
+def test_too_few_trials_are_not_excusable_if_all_are_slower(count, change, kinds):
     result = decided([call(change, count=count)] if count else [])
     assert [reason.kind for reason in result.reasons] == kinds
     if "unconfirmed" in kinds:
         assert re.fullmatch(
-            r"case: wall time is slower by 9\d\.\d % or more in each of 6 launches, which are too "
+            r"case: wall time is slower by 9\d\.\d % or more in each of 6 trials, which are too "
             r"few to judge; increase --budget: --inconclusive ok does not excuse it",
             result.reasons[1].text,
         )
@@ -662,7 +660,7 @@ def test_too_few_launches_are_not_excusable_if_all_are_slower(count, change, kin
         ([call(0.03)], [call(count=4)], 4, False),
         ([call(0.008)], [call(-0.008, count=4)], 4, True),  # 2 % is ruled out
         ([call(0.008), operation(-0.1)], [call(-0.008, count=4)], 4, False),
-        # Four launches cannot confirm an improvement.
+        # Four trials cannot confirm an improvement.
         ([call(-0.03)], [call(-0.03, count=4)], 4, False),
         ([once(0.3, case="case")], [once(0.3, case="case", count=4)], 4, True),
         (
@@ -686,7 +684,7 @@ def test_too_few_launches_are_not_excusable_if_all_are_slower(count, change, kin
         ),
     ],
 )
-def test_fresh_launches_end_when_a_look_settles_the_gate(first, second, count, settled):
+def test_fresh_trials_end_when_a_look_settles_the_gate(first, second, count, settled):
     result = decided(among(*first), among(*second, count=count, seed=5))
     assert (result.fresh, is_settled(result, LIMITS)) == (count, settled)
 
@@ -695,7 +693,7 @@ def test_an_improvement_that_was_not_measured_again_is_no_reason():
     assert decision_of([operation(-0.1)]) == (PASSED, [UNCONFIRMED], [])
 
 
-def test_what_fresh_launches_could_not_measure_is_not_blamed_on_their_number():
+def test_what_fresh_trials_could_not_measure_is_not_blamed_on_their_number():
     spoiled = fresh(operation, 0.1, share=0.005)
     second = [
         *among(spoiled, count=10, seed=5)[1:],
@@ -707,7 +705,7 @@ def test_what_fresh_launches_could_not_measure_is_not_blamed_on_their_number():
     assert "--budget" not in reason
 
 
-def test_a_case_that_is_too_noisy_says_how_many_launches_would_settle_it():
+def test_a_case_that_is_too_noisy_says_how_many_trials_would_settle_it():
     noisy = call(0.005, spread=0.04, case="noisy")
     result = decided(among(noisy))
     [reason] = texts(result)
@@ -716,14 +714,14 @@ def test_a_case_that_is_too_noisy_says_how_many_launches_would_settle_it():
     match = re.fullmatch(
         (
             r"noisy: a slowdown of up to (\d+\.\d) % of its wall time cannot be ruled out; about "
-            r"(\d+) launches would settle it"
+            r"(\d+) trials would settle it"
         ),
         reason,
     )
     assert float(match[1]) == pytest.approx(100 * estimate.high, abs=0.1)
     count = int(match[2])
     assert 12 < count < 200
-    # And so they do: launches of the same spread, as many of all cases.
+    # And so they do: trials of the same spread, as many of all cases.
     again = call(0.005, spread=0.04, case="noisy", count=count)
     assert decided(among(again, count=count)).outcome == PASSED
 
@@ -738,7 +736,7 @@ def test_a_case_that_is_too_noisy_says_how_many_launches_would_settle_it():
         ),
     ],
 )
-def test_a_case_that_no_number_of_launches_settles_says_so(noisy, end):
+def test_a_case_that_no_number_of_trials_settles_says_so(noisy, end):
     outcome, verdicts, [reason] = decision_of([noisy])
     assert (outcome, verdicts) == (INCONCLUSIVE, [])
     assert reason.startswith("noisy: a slowdown of up to ")
@@ -810,7 +808,7 @@ def test_a_slower_mean_that_is_neither_confirmed_nor_ruled_out_is_inconclusive()
     again = among(fresh(call, 0.0), fresh(mean, 0.01, spread=0.06), count=10, seed=5)
     outcome, verdicts, [reason] = decision_of([call(0.0), mean(0.05, spread=0.02, seed=5)], again)
     assert (outcome, verdicts) == (INCONCLUSIVE, [INCONCLUSIVE])
-    assert reason.startswith("case: mean wall time was flagged, and 10 fresh launches neither ")
+    assert reason.startswith("case: mean wall time was flagged, and 10 fresh trials neither ")
 
 
 def test_a_mean_is_a_reason_unless_it_excludes_enough():
@@ -872,7 +870,7 @@ def test_only_noise_and_the_budget_are_excusable():
 
 @pytest.mark.parametrize("factor", [0.01, 30.0])
 def test_differences_of_any_size_have_a_verdict(factor):
-    # Seven cases in eight launches whose differences are orthogonal: the exchanges reach far beyond
+    # Seven cases in eight trials whose differences are orthogonal: the exchanges reach far beyond
     # what was observed.
     rows = factor * scipy.linalg.hadamard(8)[1:]
     quantities = [
@@ -885,9 +883,9 @@ def test_differences_of_any_size_have_a_verdict(factor):
 
 
 @pytest.mark.parametrize("change", [0.05, 0.2])
-def test_no_number_of_launches_rules_out_less_than_the_estimate(change):
-    assert launches_needed(gate_builders.estimate(change, 0.0, 0.3), 0.05) == math.inf
-    assert math.isfinite(launches_needed(gate_builders.estimate(change, 0.0, 0.3), change + 0.01))
+def test_no_number_of_trials_rules_out_less_than_the_estimate(change):
+    assert trials_needed(gate_builders.estimate(change, 0.0, 0.3), 0.05) == math.inf
+    assert math.isfinite(trials_needed(gate_builders.estimate(change, 0.0, 0.3), change + 0.01))
 
 
 # ---- properties ----------------------------------------------------------------------------------
@@ -940,7 +938,7 @@ LOGS = st.sampled_from([0.0, 0.0, 0.01, -0.01, 0.3, 43.0, -43.0, math.nan]) | st
 def any_effects(draw):
     """Whatever differences of whole nanoseconds can be.
 
-    A launch whose times are spoiled has none.
+    A trial whose times are spoiled has none.
     """
     drawn = {}
     for number in range(draw(st.integers(1, 4))):
@@ -981,7 +979,7 @@ def test_whatever_was_measured_there_is_a_verdict(quantities, again):
 
 
 @pytest.mark.parametrize(("build", "is_wider"), [(call, True), (operation, False)])
-def test_a_slow_launch_widens_the_upper_bound_of_a_case_and_not_of_an_operation(build, is_wider):
+def test_a_slow_trial_widens_the_upper_bound_of_a_case_and_not_of_an_operation(build, is_wider):
     slow = (0.001, -0.002, 0.0, 0.002, 0.1, -0.001, 0.001, 0.0, -0.001, 0.002)
     decision = decided([dataclasses.replace(build(count=10), logs=slow)])
     [estimate] = (*decision.cases, *decision.operations)

@@ -1,4 +1,4 @@
-"""Header and launches to a verdict.
+"""Header and trials to a verdict.
 
 What is accepted, what differs exactly, and what is not passed over.
 """
@@ -27,7 +27,6 @@ from gate_builders import (
     Measured,
     build,
     header,
-    launch,
     line,
     operation,
     operation_columns,
@@ -36,6 +35,7 @@ from gate_builders import (
     series,
     side,
     time_columns,
+    trial,
 )
 from hypothesis import given, settings
 
@@ -70,19 +70,19 @@ def operations(**factors):
 
 
 def both_stages(cases, second=None, *, count=8):
-    """Launches of the first stage, and fresh ones of the same or of other code."""
+    """Trials of the first stage, and fresh ones of the same or of other code."""
     return [
         *series(cases, count=count, seed=3),
         *series(cases if second is None else second, stage=2, seed=4),
     ]
 
 
-def concluded(launches, *accept, limits=None, end=COMPLETE, **changes):
+def concluded(trials, *accept, limits=None, end=COMPLETE, **changes):
     """A verdict; what is accepted may get ten times as slow where it names no limit."""
     accepted = [Acceptance.parse(text if text.endswith("%") else f"{text}:900%") for text in accept]
     reason = "it is exact now" if accept else ""
     options = JudgeOptions(accept=tuple(accepted), reason=reason, **(limits or {}))
-    return conclude(recorded(launches, end=end, **changes), options)
+    return conclude(recorded(trials, end=end, **changes), options)
 
 
 def texts(verdict):
@@ -136,17 +136,17 @@ def test_thresholds_are_those_given(slower):
 
 
 def test_two_cases_of_one_label_are_called_by_their_node_ids():
-    launches = series({CASE: Measured(), OTHER_CASE: SLOWER})
-    verdict = concluded(launches, labels={CASE: LABEL, OTHER_CASE: LABEL})
+    trials = series({CASE: Measured(), OTHER_CASE: SLOWER})
+    verdict = concluded(trials, labels={CASE: LABEL, OTHER_CASE: LABEL})
     assert {estimate.quantity.case for estimate in verdict.decision.cases} == {CASE, OTHER_CASE}
     assert {finding.quantity.case for finding in verdict.decision.findings} == {OTHER_CASE}
 
 
-def test_a_case_that_was_not_measured_in_every_launch_is_not_passed_over():
+def test_a_case_that_was_not_measured_in_every_trial_is_not_passed_over():
     first = series({CASE: Measured(), OTHER_CASE: Measured()})
     lacking = [*first[:-1], *series({CASE: Measured()}, count=1)]
-    for launches in (lacking, series()):
-        verdict = concluded(launches, labels=BOTH)
+    for trials in (lacking, series()):
+        verdict = concluded(trials, labels=BOTH)
         assert verdict.outcome == INCONCLUSIVE
         assert any(OTHER_LABEL in reason for reason in texts(verdict))
 
@@ -217,7 +217,7 @@ def test_a_case_that_cannot_be_measured_is_not_passed_over(unmeasurable, reasons
     )
 
 
-def test_a_case_that_a_launch_does_not_find_again_is_judged_in_no_launch():
+def test_a_case_that_a_trial_does_not_find_again_is_judged_in_no_trial():
     both = series({CASE: Measured(), OTHER_CASE: Measured(factor=1.5)}, count=4)
     lacking = [
         dataclasses.replace(measured, unmeasurable={OTHER_CASE: "its id differs"})
@@ -236,15 +236,15 @@ def test_a_case_that_a_launch_does_not_find_again_is_judged_in_no_launch():
 def test_a_result_that_one_side_had_no_time_to_read_is_not_compared():
     read = side(outcome=("0123456789abcdef", 0.5))
     unread = side(outcome=("", 0.0))
-    assert concluded([launch(build(read, unread))] * 8).different == ()
-    assert concluded([launch(build(read, side(outcome=("f", 0.1))))] * 8).different == (CASE,)
+    assert concluded([trial(build(read, unread))] * 8).different == ()
+    assert concluded([trial(build(read, side(outcome=("f", 0.1))))] * 8).different == (CASE,)
 
 
-def test_operations_that_some_launch_has_not_profiled_are_said_not_to_be_held():
-    verdict = concluded([*series()[:-1], launch(build(side(operations={})))])
+def test_operations_that_some_trial_has_not_profiled_are_said_not_to_be_held():
+    verdict = concluded([*series()[:-1], trial(build(side(operations={})))])
     assert (verdict.unprofiled, verdict.decision.operations) == ((CASE,), ())
     # A case that has none.
-    assert concluded([launch(build(side(operations={})))] * 8).unprofiled == ()
+    assert concluded([trial(build(side(operations={})))] * 8).unprofiled == ()
 
 
 def test_accepting_an_operation_does_not_excuse_the_noise_of_its_case():
@@ -255,8 +255,8 @@ def test_accepting_an_operation_does_not_excuse_the_noise_of_its_case():
     assert any("of its wall time cannot be ruled out" in reason for reason in texts(accepted))
 
 
-def test_operations_that_fresh_launches_group_otherwise_are_held_as_at_first():
-    # In the fresh launches what was flagged is a small part of the case, and would be pooled with
+def test_operations_that_fresh_trials_group_otherwise_are_held_as_at_first():
+    # In the fresh trials what was flagged is a small part of the case, and would be pooled with
     # others.
     second = Measured(factor=1.075, operations={**SLOWER.operations, TINY: (80_000_000, 1.0)})
     assert verdicts(concluded(both_stages(SLOWER, second)))[MM_TEXT] == REGRESSED
@@ -338,36 +338,36 @@ COSTS_OF_THE_SAME_CODE = {key: (base, 1.0) for key, (base, _) in COSTS.items()}
     ],
 )
 def test_what_occurs_once_is_accepted_by_its_name(patterns, regressed):
-    launches = [*series(once=COSTS, seed=3), *series(once=COSTS, stage=2, seed=4)]
-    verdict = concluded(launches, *patterns)
+    trials = [*series(once=COSTS, seed=3), *series(once=COSTS, stage=2, seed=4)]
+    verdict = concluded(trials, *patterns)
     assert {finding.quantity.name for finding in verdict.regressions} == set(regressed)
     assert verdict.outcome == (REGRESSED if regressed else PASSED)
 
 
-def with_a_new_cost(launch):
-    """The launch with shared fixtures in the head alone."""
+def with_a_new_cost(trial):
+    """The trial with shared fixtures in the head alone."""
     once = {
         side: {**costs, "shared fixtures": {ALL_CASES: 80_000_000 if side == "head" else 0}}
-        for side, costs in launch.once.items()
+        for side, costs in trial.once.items()
     }
-    return dataclasses.replace(launch, once=once)
+    return dataclasses.replace(trial, once=once)
 
 
 def test_a_cost_that_the_base_lacks_is_new_and_its_advised_limit_accepts_it():
-    launches = [
+    trials = [
         with_a_new_cost(measured)
         for stage in (1, 2)
         for measured in series(once=COSTS_OF_THE_SAME_CODE, stage=stage, seed=stage)
     ]
-    text = gate_builders.rendered(concluded(launches), "terminal")
+    text = gate_builders.rendered(concluded(trials), "terminal")
     assert "regressed: shared fixtures (all cases), new, 0 ns -> 80.0 ms; confirmed by " in text
     table = text.partition("once in a process: ")[2].partition("\n\n")[0]
     assert re.search(
         r"^shared fixtures +all cases +0 ns -> 80\.0 ms +new +- +- .* -$", table, re.MULTILINE
     )
     # A cost that the base does not have is no share of it.
-    assert concluded(launches, f"{ALL_CASES}:shared fixtures:1000%").outcome == PASSED
-    assert concluded(launches, f"{ALL_CASES}:shared fixtures:999%").outcome == REGRESSED
+    assert concluded(trials, f"{ALL_CASES}:shared fixtures:1000%").outcome == PASSED
+    assert concluded(trials, f"{ALL_CASES}:shared fixtures:999%").outcome == REGRESSED
 
 
 def test_what_is_accepted_passes_and_what_accepted_nothing_is_listed(slower):
@@ -401,14 +401,14 @@ def test_an_improvement_uses_no_acceptance(slower):
     ids=["a title", "a function in two files", "a file in two folders"],
 )
 def test_a_name_of_two_cases_accepts_neither_and_that_of_one_accepts_it(labels, pattern):
-    launches = both_stages(dict.fromkeys(labels, SLOWER))
+    trials = both_stages(dict.fromkeys(labels, SLOWER))
     with pytest.raises(UsageError, match=f"'{re.escape(pattern)}:iteration:900%' names 2 cases: "):
-        concluded(launches, f"{pattern}:iteration", labels=labels)
+        concluded(trials, f"{pattern}:iteration", labels=labels)
     one, other = labels
-    left = concluded(launches, f"{one}:*", labels=labels).regressions
+    left = concluded(trials, f"{one}:*", labels=labels).regressions
     assert {finding.quantity.case for finding in left} & {other, labels[other]}
     assert not {finding.quantity.case for finding in left} & {one}
-    assert concluded(launches, f"*{pattern}*:*", labels=labels).outcome == PASSED
+    assert concluded(trials, f"*{pattern}*:*", labels=labels).outcome == PASSED
 
 
 def test_the_id_of_a_case_is_no_name_of_another_in_a_folder():
@@ -438,19 +438,19 @@ SMALL_ONES = {CONV: (3_000_000, 1.0), TINY: (20_000, 1.0), ADD: (20_000, 2.0)}
 
 
 def test_what_is_held_together_is_accepted_together():
-    launches = both_stages(Measured(factor=1.01, operations=SMALL_ONES))
-    assert verdicts(concluded(launches)) == {"other": REGRESSED}
-    assert concluded(launches, "*:other").outcome == PASSED
+    trials = both_stages(Measured(factor=1.01, operations=SMALL_ONES))
+    assert verdicts(concluded(trials)) == {"other": REGRESSED}
+    assert concluded(trials, "*:other").outcome == PASSED
     # One operation's name does not excuse those pooled with it.
-    assert concluded(launches, "*:aten::t", "*:fc1").outcome == REGRESSED
+    assert concluded(trials, "*:aten::t", "*:fc1").outcome == REGRESSED
 
 
 def test_a_place_is_accepted_by_what_came_what_went_and_its_module():
     case = Measured(
         factor=1.25, operations={**QUIET, GEMM: (2_000_000, 1.0)}, only_base=[MM], only_new=[GEMM]
     )
-    launches = both_stages(case)
-    assert verdicts(concluded(launches))["new and gone operations, forward fc1"] == REGRESSED
+    trials = both_stages(case)
+    assert verdicts(concluded(trials))["new and gone operations, forward fc1"] == REGRESSED
     title = "aten::mm -> aten::_scaled_mm, forward fc1"
     for name in (
         "aten::mm",
@@ -459,7 +459,7 @@ def test_a_place_is_accepted_by_what_came_what_went_and_its_module():
         "new and gone operations, forward fc1",
         title,
     ):
-        assert concluded(launches, f"*:{name}", ALL_ITERATIONS).outcome == PASSED, name
+        assert concluded(trials, f"*:{name}", ALL_ITERATIONS).outcome == PASSED, name
 
 
 def test_a_regression_is_accepted_up_to_its_limit_and_no_further(slower):
@@ -480,7 +480,7 @@ def test_a_slowdown_that_the_budget_left_unconfirmed_comes_before_the_budget():
     assert (verdict.outcome, verdict.is_excusable) == (INCONCLUSIVE, False)
     assert re.match(
         rf"inconclusive: {LABEL}: (mean )?(wall|CPU) time differs by \+9\d.\d %, and no fresh "
-        r"launch has measured it again; increase --budget: --inconclusive ok does not excuse it",
+        r"trial has measured it again; increase --budget: --inconclusive ok does not excuse it",
         last_line(verdict),
     )
     assert "the budget leaves 3 s" in texts(verdict)
@@ -488,7 +488,7 @@ def test_a_slowdown_that_the_budget_left_unconfirmed_comes_before_the_budget():
 
 def test_noise_and_the_budget_are_excusable():
     assert concluded(series(Measured(spread=0.05))).is_excusable
-    assert concluded(series(), end=End("the budget allowed 8 of 10 launches")).is_excusable
+    assert concluded(series(), end=End("the budget allowed 8 of 10 trials")).is_excusable
 
 
 @pytest.mark.parametrize(
@@ -499,7 +499,7 @@ def test_noise_and_the_budget_are_excusable():
         lambda: concluded(series(), end=End("interrupted", broken_off=True)),
         lambda: concluded(series(), labels=BOTH),
     ],
-    ids=["a case is missing", "a case is another", "interrupted", "not measured in every launch"],
+    ids=["a case is missing", "a case is another", "interrupted", "not measured in every trial"],
 )
 def test_what_noise_does_not_explain_is_not_excusable(verdict):
     assert (verdict().outcome, verdict().is_excusable) == (INCONCLUSIVE, False)
@@ -508,8 +508,8 @@ def test_what_noise_does_not_explain_is_not_excusable(verdict):
 # ---- slowdowns in few iterations -----------------------------------------------------------------
 
 
-def rebuilt(launches, change):
-    """The same launches, each build changed by a function."""
+def rebuilt(trials, change):
+    """The same trials, each build changed by a function."""
     return [
         dataclasses.replace(
             measured,
@@ -518,14 +518,14 @@ def rebuilt(launches, change):
                 for name, builds in measured.cases.items()
             },
         )
-        for measured in launches
+        for measured in trials
     ]
 
 
-def with_times(launches, change):
-    """The same launches, with what the head's iterations take changed."""
+def with_times(trials, change):
+    """The same trials, with what the head's iterations take changed."""
     return rebuilt(
-        launches,
+        trials,
         lambda samples: {
             **samples,
             HEAD: dataclasses.replace(samples[HEAD], **time_columns(change(samples[HEAD].times))),
@@ -585,7 +585,7 @@ def test_a_replaced_operation_is_judged_as_if_it_had_kept_its_name(head_ns, outc
         only_base=[CLONE],
         only_new=[GEMM],
     )
-    verdict = concluded(both_stages(case, count=flow.LAUNCHES))
+    verdict = concluded(both_stages(case, count=flow.TRIALS))
     assert verdict.outcome == outcome
     assert ("new and gone operations, forward fc1" in verdicts(verdict)) == (outcome == REGRESSED)
 
@@ -610,7 +610,7 @@ def test_operations_in_a_place_that_the_base_lacks_are_tested(gone_ns, head_ns, 
     whole_ns = sum(ns for key, (ns, _) in operations.items() if key != LINEAR1)
     factor = 1.0 + (head_ns - (gone_ns or 0)) / whole_ns
     case = Measured(factor=factor, operations=operations, only_base=[CLONE], only_new=[LINEAR1])
-    verdict = concluded(both_stages(case, count=flow.LAUNCHES))
+    verdict = concluded(both_stages(case, count=flow.TRIALS))
     assert verdict.outcome == outcome
     assert ("new and gone operations, new and gone modules" in verdicts(verdict)) == (
         outcome == REGRESSED
@@ -740,11 +740,10 @@ def test_facts_are_of_the_first_stage_alone():
 @pytest.mark.parametrize("stage", [1, 2])
 def test_sides_that_do_not_compute_the_same_are_told(base, new, exact, different, stage):
     differing = build(side(outcome=base), side(outcome=new))
-    launches = [launch(), launch(build(), differing, stage=stage)]
-    assert concluded(launches, exact={CASE: exact}).different == (CASE,) * different
+    trials = [trial(), trial(build(), differing, stage=stage)]
+    assert concluded(trials, exact={CASE: exact}).different == (CASE,) * different
     assert (
-        concluded(launches, exact={CASE: exact}, uncompared={CASE: "returns object"}).different
-        == ()
+        concluded(trials, exact={CASE: exact}, uncompared={CASE: "returns object"}).different == ()
     )
 
 
@@ -752,16 +751,16 @@ def test_sides_that_do_not_compute_the_same_are_told(base, new, exact, different
 
 
 def test_why_it_was_cut_short_comes_before_what_follows_from_it():
-    verdict = concluded(series(count=3), end=End("the budget was used up after 3 of 12 launches"))
+    verdict = concluded(series(count=3), end=End("the budget was used up after 3 of 12 trials"))
     assert verdict.outcome == INCONCLUSIVE
     assert texts(verdict) == (
-        "the budget was used up after 3 of 12 launches",
-        "3 launches are too few: the test needs at least 8",
+        "the budget was used up after 3 of 12 trials",
+        "3 trials are too few: the test needs at least 8",
     )
 
 
 def test_a_confirmed_regression_is_the_outcome_unless_the_gate_was_broken_off(slower):
-    used_up = "the budget allowed 8 of 10 launches"
+    used_up = "the budget allowed 8 of 10 trials"
     verdict = concluded(slower, end=End(used_up))
     assert (verdict.outcome, texts(verdict)) == (REGRESSED, (used_up,))
     for end in (INTERRUPTED, NO_END):
@@ -774,17 +773,17 @@ def test_a_confirmed_regression_is_the_outcome_unless_the_gate_was_broken_off(sl
 # ---- spoiled files -------------------------------------------------------------------------------
 
 
-LAUNCHES = [
-    line(launch(build(side(operations={MM: 5_000, TINY: 70})), stage=stage)) for stage in (1, 1, 2)
+TRIALS = [
+    line(trial(build(side(operations={MM: 5_000, TINY: 70})), stage=stage)) for stage in (1, 1, 2)
 ]
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=100)
-@given(strategies.spoiled([header().line(), *LAUNCHES]))
+@given(strategies.spoiled([header().line(), *TRIALS]))
 def test_whatever_a_file_says_there_is_a_verdict_and_a_report_or_one_refusal(
     tmp_path_factory, drawn
 ):
-    lines = drawn[1] if len(drawn[1]) > 1 else [header().line(), *LAUNCHES]
+    lines = drawn[1] if len(drawn[1]) > 1 else [header().line(), *TRIALS]
     path = tmp_path_factory.mktemp("samples") / "raw.jsonl.gz"
     path.write_bytes(
         gzip.compress("".join(f"{json.dumps(stored_line)}\n" for stored_line in lines).encode())
@@ -793,6 +792,6 @@ def test_whatever_a_file_says_there_is_a_verdict_and_a_report_or_one_refusal(
         verdict = conclude(load(path), JudgeOptions())
     except RecordError:
         return
-    assert verdict.outcome == INCONCLUSIVE  # so few launches
+    assert verdict.outcome == INCONCLUSIVE  # so few trials
     for form in ("terminal", "markdown", "json"):
         rendered(verdict, form)

@@ -6,15 +6,15 @@ import gate_builders
 import pytest
 from inner_runs import ADDOPTS
 
-from mnistbench.gate.processes.launcher import launching
 from mnistbench.gate.processes.messages import Efforts
+from mnistbench.gate.processes.starting import running_trial
 from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
 pytestmark = pytest.mark.versions
 
 
-#: pytest-asyncio's own functions, and time limits of pytest-timeout that each launch exceeds.
+#: pytest-asyncio's own functions, and time limits of pytest-timeout that each trial exceeds.
 CONFIG = """
 [pytest]
 asyncio_mode = auto
@@ -25,7 +25,7 @@ session_timeout = 0.01
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory):
-    """What one launch has measured of each case, by file and test; its sides load all plug-ins."""
+    """What one trial has measured of each case, by file and test; its sides load all plug-ins."""
     folder = tmp_path_factory.mktemp("beside")
     files = {"test_drawn.py": DRAWN, "test_async.py": ASYNC, "test_long.py": LONG}
     plan = gate_builders.plan(folder, *files)
@@ -36,8 +36,8 @@ def builds(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(ADDOPTS)
         plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
-        with launching(plan, 1, None, folder / "log") as launch:
-            builds_of_case = gate_builders.run_whole(launch).cases
+        with running_trial(plan, 1, None, folder / "log") as trial:
+            builds_of_case = gate_builders.run_whole(trial).cases
     assert set(builds_of_case) == set(surveys.listings[HEAD].cases)
     builds = {name: {} for name in files}
     for case, [build] in builds_of_case.items():
@@ -141,5 +141,5 @@ def test_configured(benchmark, numbers):
 """
 
 
-def test_time_limits_of_a_single_run_end_no_launch(builds):
+def test_time_limits_of_a_single_run_end_no_trial(builds):
     assert set(builds["test_long.py"]) == {"signal", "signal_in_the_call", "thread", "configured"}

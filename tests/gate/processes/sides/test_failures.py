@@ -12,9 +12,9 @@ import sys
 import pytest
 from inner_runs import environment_without
 
-from mnistbench.gate.processes.launcher import environment, stage_home
 from mnistbench.gate.processes.sides import failures
 from mnistbench.gate.processes.sides.failures import error_of
+from mnistbench.gate.processes.starting import environment, stage_home
 
 TEST = "def test_a(benchmark):\n    benchmark(sum, range(10))\n"
 

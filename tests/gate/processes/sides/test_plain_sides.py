@@ -1,6 +1,6 @@
 """Tests with pytest-benchmark's own fixture, unmodified, in the processes of both sides.
 
-None of these projects has torch. Most are files of one suite, which is surveyed and launched once.
+None of these projects has torch. Most are files of one suite, which is surveyed and measured once.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from inner_runs import ADDOPTS
 from mnistbench.core.params import params_of_call
 from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.listing import OTHER_ID, OTHER_PARAMETERS, ListedCase, Listings
-from mnistbench.gate.processes import launcher
-from mnistbench.gate.processes.launcher import LaunchError, LaunchResult, Plan, launching
+from mnistbench.gate.processes import starting
 from mnistbench.gate.processes.messages import Efforts
+from mnistbench.gate.processes.starting import GateError, Plan, TrialResult, running_trial
 from mnistbench.gate.survey.surveying import collect_again, survey_in_processes
 from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS, PYTHON
 
@@ -73,7 +73,7 @@ def test_without_a_fixture():
     Path("ran").touch()
 """
 
-#: Iterations of a launch whose times nobody reads.
+#: Iterations of a trial whose times nobody reads.
 FEW_ITERATIONS = Efforts(timed=0.1, profiled=0.1)
 
 
@@ -102,18 +102,18 @@ def surveyed(plan, folder):
     return plan, surveys.listings
 
 
-def launched(plan, folder, seed=1, only=None, cores=()):
-    """Return what a launch has measured."""
-    with launching(plan, seed, only, folder / "log", cores) as launch:
-        return gate_builders.run_whole(launch)
+def measured(plan, folder, seed=1, only=None, cores=()):
+    """Return what a trial has measured."""
+    with running_trial(plan, seed, only, folder / "log", cores) as trial:
+        return gate_builders.run_whole(trial)
 
 
-def why_launch_fails(plan, folder, seed=1):
-    """Return why a launch fails while it measures."""
-    with launching(plan, seed, None, folder / "log") as launch:
-        launch.ready()
-        with pytest.raises(LaunchError) as raised:
-            launch.measure()
+def why_trial_fails(plan, folder, seed=1):
+    """Return why a trial fails while it measures."""
+    with running_trial(plan, seed, None, folder / "log") as trial:
+        trial.ready()
+        with pytest.raises(GateError) as raised:
+            trial.measure()
     return str(raised.value)
 
 
@@ -131,19 +131,19 @@ def entries(file, mapping):
 
 @dataclass(frozen=True)
 class Suite:
-    """A project on both sides, its survey and a launch of it."""
+    """A project on both sides, its survey and a trial of it."""
 
     folder: Path
     plan: Plan
     listings: Listings
-    launch: LaunchResult
+    trial: TrialResult
 
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
     """Files with plain tests; the text of each is just above the tests of what is found in it.
 
-    The launch has another hash seed than the survey, and the cases of the files whose measurement
+    The trial has another hash seed than the survey, and the cases of the files whose measurement
     is tested. Warnings are errors.
     """
     folder = tmp_path_factory.mktemp("suite")
@@ -165,9 +165,9 @@ def suite(tmp_path_factory):
     }
     plan, listings = surveyed(planned(folder, {**measured, **surveyed_only}), folder)
     cases = [case for case in listings[BASE].cases if case.partition("::")[0] in measured]
-    cases.remove(NOT_LAUNCHED)
+    cases.remove(NOT_MEASURED)
     cores = sorted(os.sched_getaffinity(0))
-    return Suite(folder, plan, listings, launched(plan, folder, 2, cases, cores))
+    return Suite(folder, plan, listings, measured(plan, folder, 2, cases, cores))
 
 
 def test_plain_tests_are_found_without_torch(suite):
@@ -218,7 +218,7 @@ def test_plain_tests_are_found_without_torch(suite):
 
 
 def test_plain_tests_are_measured_in_turn_and_in_blocks(suite):
-    cases = entries("test_own.py", suite.launch.cases)
+    cases = entries("test_own.py", suite.trial.cases)
     assert cases.keys() == entries("test_own.py", suite.listings[HEAD].cases).keys()
     for [build] in cases.values():
         base = build[BASE]
@@ -474,11 +474,11 @@ def test_named(benchmark, letter):
 """
 
 
-def test_a_launch_with_another_hash_seed_measures_only_what_it_finds_again(suite):
+def test_a_trial_with_another_hash_seed_measures_only_what_it_finds_again(suite):
     listed = entries("test_unstable.py", suite.listings[BASE].cases)
     assert len(listed) == 17
-    measured = entries("test_unstable.py", suite.launch.cases)
-    unmeasurable = entries("test_unstable.py", suite.launch.unmeasurable)
+    measured = entries("test_unstable.py", suite.trial.cases)
+    unmeasurable = entries("test_unstable.py", suite.trial.unmeasurable)
     [order] = [name for name in listed if "test_order" in name]
     assert unmeasurable[order] == OTHER_ID
     moved = {name for name, why in unmeasurable.items() if why == OTHER_PARAMETERS}
@@ -488,13 +488,13 @@ def test_a_launch_with_another_hash_seed_measures_only_what_it_finds_again(suite
     assert {*measured, *unmeasurable} == {*listed}
 
 
-def test_a_launch_without_a_case_that_it_finds_again_ends_with_the_reason(suite):
+def test_a_trial_without_a_case_that_it_finds_again_ends_with_the_reason(suite):
     [order] = [case for case in suite.listings[BASE].cases if "test_order" in case]
     with (
-        pytest.raises(LaunchError, match="its id differs between processes"),
-        launching(suite.plan, 2, [order], suite.folder / "log") as launch,
+        pytest.raises(GateError, match="its id differs between processes"),
+        running_trial(suite.plan, 2, [order], suite.folder / "log") as trial,
     ):
-        launch.ready()
+        trial.ready()
 
 
 def test_another_process_with_the_hash_seed_of_the_survey_finds_the_same_parameters(suite):
@@ -523,8 +523,8 @@ def test_skipped(benchmark, path):
 """
 
 
-#: A case that the launch of the suite does not have: it selects the other one by its id.
-NOT_LAUNCHED = "test_paths.py::test_path[<tree>]"
+#: A case that the trial of the suite does not have: it selects the other one by its id.
+NOT_MEASURED = "test_paths.py::test_path[<tree>]"
 
 
 def test_a_test_whose_id_has_a_path_of_its_tree_is_the_same_case_on_both_sides(suite):
@@ -537,7 +537,7 @@ def test_a_test_whose_id_has_a_path_of_its_tree_is_the_same_case_on_both_sides(s
         ]
         left_out = entries("test_paths.py", suite.listings[side].left_out)
         assert list(left_out) == ["test_skipped[<tree>/test_paths.py]"]
-    assert list(entries("test_paths.py", suite.launch.cases)) == names[:1]
+    assert list(entries("test_paths.py", suite.trial.cases)) == names[:1]
 
 
 ONCE = """
@@ -647,12 +647,12 @@ def test_a_test_that_uses_more_than_one_core_is_measured_on_all(suite):
     listed = entries("test_parallel.py", suite.listings[HEAD].cases)
     assert not listed["test_alone"].parallel
     assert listed["test_pool"].note.startswith("uses more than one core, ")
-    # What the launch has written comes last.
+    # What the trial has written comes last.
     cores_of_alone = (suite.folder / HEAD / "alone").read_text().split()
     cores_of_pool = (suite.folder / HEAD / "pool").read_text().split()
     assert "1" in cores_of_alone
     assert set(cores_of_pool[-4:]) == {str(len(os.sched_getaffinity(0)))}
-    for name, [build] in entries("test_parallel.py", suite.launch.cases).items():
+    for name, [build] in entries("test_parallel.py", suite.trial.cases).items():
         for columns in build.values():
             is_on_one_core = name not in parallel
             assert bool(columns["block_ns"]) == bool(columns["cpu_ns"]) == is_on_one_core
@@ -679,9 +679,9 @@ def test_prints(benchmark):
 
 def test_megabytes_that_a_test_prints_are_no_messages_of_its_side(suite):
     assert list(entries("test_prints.py", suite.listings[HEAD].cases)) == ["test_prints"]
-    assert list(entries("test_prints.py", suite.launch.cases)) == ["test_prints"]
+    assert list(entries("test_prints.py", suite.trial.cases)) == ["test_prints"]
     for side in (BASE, HEAD):
-        # Nothing is lost of what the survey and the launch have printed, five times each.
+        # Nothing is lost of what the survey and the trial have printed, five times each.
         assert (suite.folder / f"log-{side}").stat().st_size > 2 * 5 * 20_000 * 31
 
 
@@ -808,7 +808,7 @@ def configured(tmp_path_factory):
     files = {"conftest.py": CODSPEED, "test_marked.py": MARKED, "test_reading.py": READING}
     ini = "addopts = --codspeed --strict-markers --benchmark-skip --ff\nfilterwarnings = error\n"
     plan, listings = surveyed(planned(folder, files, ini), folder)
-    return Suite(folder, plan, listings, launched(plan, folder))
+    return Suite(folder, plan, listings, measured(plan, folder))
 
 
 def test_a_test_that_pytest_codspeed_measures_is_a_case(configured):
@@ -823,14 +823,14 @@ def test_a_test_that_pytest_codspeed_measures_is_a_case(configured):
     assert entries("test_marked.py", configured.listings[HEAD].left_out) == {
         "test_coroutine": "is skipped: a coroutine cannot be measured"
     }
-    cases = entries("test_marked.py", configured.launch.cases)
+    cases = entries("test_marked.py", configured.trial.cases)
     assert sorted(cases) == sorted(names)
     assert max(build[HEAD]["loops"] for [build] in cases.values()) > 100
 
 
 def test_a_test_has_the_attributes_of_pytest_benchmark_and_an_empty_input(configured):
     assert entries("test_reading.py", configured.listings[HEAD].left_out) == {}
-    cases = entries("test_reading.py", configured.launch.cases)
+    cases = entries("test_reading.py", configured.trial.cases)
     assert sorted(cases) == ["test_asks", "test_cache", "test_frozen", "test_reads"]
     assert not list((configured.folder / HEAD).rglob(".pytest_cache"))
 
@@ -1045,7 +1045,7 @@ def test_what_occurs_once_is_counted_where_it_starts(tmp_path):
         (tmp_path / side / "own.py").write_text(
             f"from spinning_clock import spin\n\nspin({import_ms})\n"
         )
-    costs = launched(plan, tmp_path).once
+    costs = measured(plan, tmp_path).once
     body = "test_own.py::test_body"
     setup = "test_own.py::test_setup"
     for side, import_ms in ((BASE, 50), (HEAD, 80)):
@@ -1075,14 +1075,14 @@ def test_what_occurs_once_is_counted_where_it_starts(tmp_path):
 def test_the_side_that_loads_first_is_drawn(plan, tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(
-        launcher,
+        starting,
         "SideProcess",
         lambda plan, side, *_: started.append(side) or pytest.fail("enough"),
     )
     for seed in range(12):
         with (
             contextlib.suppress(pytest.fail.Exception),
-            launching(plan, seed, None, tmp_path / "log"),
+            running_trial(plan, seed, None, tmp_path / "log"),
         ):
             pass
     assert 3 <= started.count(HEAD) <= 9
@@ -1113,10 +1113,10 @@ def test_fails(benchmark):
 """
 
 
-def test_a_test_that_fails_on_one_side_of_a_launch_is_named(plan, tmp_path):
+def test_a_test_that_fails_on_one_side_of_a_trial_is_named(plan, tmp_path):
     for side, number in ((BASE, 2), (HEAD, 1)):
         (tmp_path / side / "test_own.py").write_text(FAILING.format(number))
-    assert why_launch_fails(plan, tmp_path).partition("; ")[0] == (
+    assert why_trial_fails(plan, tmp_path).partition("; ")[0] == (
         "head: test_own.py::test_fails fails: AssertionError: not here (test_own.py:7)"
     )
 
@@ -1145,16 +1145,16 @@ def test_ends(benchmark, forked):
 """
 
 
-@pytest.mark.parametrize("ending", [BASE, HEAD])  # a launch waits for one of them first
-def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_launch(tmp_path, ending):
+@pytest.mark.parametrize("ending", [BASE, HEAD])  # a trial waits for one of them first
+def test_a_side_that_ends_while_a_process_that_it_has_forked_runs_ends_the_trial(tmp_path, ending):
     plan = planned(tmp_path, {"test_own.py": FORKING.format(calls=10**9)}, "")
     (tmp_path / ending / "test_own.py").write_text(FORKING.format(calls=3_000))
-    assert "ended with exit code 5" in why_launch_fails(plan, tmp_path)
-    # The launch has not waited for them.
+    assert "ended with exit code 5" in why_trial_fails(plan, tmp_path)
+    # The trial has not waited for them.
     forked = [int(pid) for pid in (tmp_path / "forked").read_text().split()]
     assert len(forked) == 2
     for pid in forked:
-        with contextlib.suppress(ProcessLookupError):  # on Linux they have ended with the launch
+        with contextlib.suppress(ProcessLookupError):  # on Linux they have ended with the trial
             os.kill(pid, signal.SIGKILL)
 
 
@@ -1192,7 +1192,7 @@ def test_a_test_that_fails_in_a_later_call_is_named(plan, tmp_path):
     assert re.match(
         r"(base|head): test_own\.py::test_rare fails: StopIteration: no message "
         r"\(test_own\.py:4\); it passed before: ",
-        why_launch_fails(plan, tmp_path),
+        why_trial_fails(plan, tmp_path),
     )
 
 
@@ -1204,10 +1204,10 @@ def test_a_teardown_that_fails_is_a_failure_of_its_test(plan, tmp_path):
     assert f"head: {test} fails: {why}" == STOPS_NOT
 
 
-def test_a_teardown_that_fails_after_the_last_case_ends_the_launch_with_its_error(plan, tmp_path):
+def test_a_teardown_that_fails_after_the_last_case_ends_the_trial_with_its_error(plan, tmp_path):
     for side, most in ((BASE, 9), (HEAD, 0)):
         (tmp_path / side / "test_own.py").write_text(TEARDOWN.format(most=most))
-    assert why_launch_fails(plan, tmp_path).startswith(f"{STOPS_NOT}; it passed before: ")
+    assert why_trial_fails(plan, tmp_path).startswith(f"{STOPS_NOT}; it passed before: ")
 
 
 HANGING = """
@@ -1220,13 +1220,13 @@ def test_sums(benchmark):
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2])  # a launch waits for one of them first
+@pytest.mark.parametrize("seed", [1, 2])  # a trial waits for one of them first
 def test_a_side_that_hangs_in_a_call_is_named(plan, tmp_path, seed):
     for side, calls in ((BASE, 10**9), (HEAD, 3_000)):
         (tmp_path / side / "test_own.py").write_text(HANGING.format(calls=calls))
     plan = replace(plan, limit_s=4.0)
     reason = "was stopped because it printed nothing for 4 s; select smaller cases with -- -k"
-    assert why_launch_fails(plan, tmp_path, seed) == (
+    assert why_trial_fails(plan, tmp_path, seed) == (
         f"head: test_own.py::test_sums, its calls: {reason}"
     )
 
@@ -1278,7 +1278,7 @@ def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(plan, 
     }
     assert {*listings[BASE].missing} == {arguments[0], *arguments[3:]}
     assert listings[HEAD].missing == ()
-    assert {*launched(plan, tmp_path, only=list(listings[BASE].cases)).cases} == common
+    assert {*measured(plan, tmp_path, only=list(listings[BASE].cases)).cases} == common
 
 
 OPTIONAL = """
@@ -1370,9 +1370,9 @@ def test_the_process_of_a_side_imports_pytest_and_nothing_else(bare, tmp_path):
         assert listings[side].failed == {}
         assert listings[side].packages[PYTHON] == platform.python_version()
     assert {*collect_again(plan, 1, tmp_path / "log")[HEAD]} == {*names}
-    assert sorted(launched(plan, tmp_path).cases) == sorted(names)
-    with launching(plan, 1, None, tmp_path / "log", collects_paths=True) as launch:
-        assert sorted(gate_builders.run_whole(launch).cases) == sorted(names)
+    assert sorted(measured(plan, tmp_path).cases) == sorted(names)
+    with running_trial(plan, 1, None, tmp_path / "log", collects_paths=True) as trial:
+        assert sorted(gate_builders.run_whole(trial).cases) == sorted(names)
 
 
 #: The function of a test that differs between the sides.
@@ -1410,12 +1410,12 @@ def test_a_side_may_have_another_version_of_python(tmp_path, version):
             assert name in ran, side
         assert followed.unfollowed == {}
     assert surveys.listings[HEAD].packages[PYTHON].startswith(f"{version}.")
-    launch = launched(plan, tmp_path)
-    assert sorted(launch.cases) == sorted(names)
-    for [build] in launch.cases.values():
+    trial = measured(plan, tmp_path)
+    assert sorted(trial.cases) == sorted(names)
+    for [build] in trial.cases.values():
         assert build[BASE]["outcome"] == build[HEAD]["outcome"]
-    with launching(plan, 1, None, tmp_path / "log", collects_paths=True) as launch:
-        assert sorted(gate_builders.run_whole(launch).cases) == sorted(names)
+    with running_trial(plan, 1, None, tmp_path / "log", collects_paths=True) as trial:
+        assert sorted(gate_builders.run_whole(trial).cases) == sorted(names)
 
 
 def test_a_side_may_have_pytest_alone(plan, tmp_path):
@@ -1430,4 +1430,4 @@ def test_a_side_may_have_pytest_alone(plan, tmp_path):
     )
     plan, listings = surveyed(plan, tmp_path)
     assert "torch" not in listings[BASE].packages
-    assert list(launched(plan, tmp_path).cases) == ["test_own.py::test_decorated"]
+    assert list(measured(plan, tmp_path).cases) == ["test_own.py::test_decorated"]

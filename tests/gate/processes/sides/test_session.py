@@ -14,8 +14,8 @@ import sys
 import pytest
 from inner_runs import environment_without
 
-from mnistbench.gate.processes.launcher import environment, stage_home
 from mnistbench.gate.processes.sides import session
+from mnistbench.gate.processes.starting import environment, stage_home
 
 pytestmark = pytest.mark.usefixtures("torch")
 

@@ -14,7 +14,6 @@ import gate_builders
 import pytest
 from bare_environments import linked_environment
 
-from mnistbench.gate.processes.launcher import LaunchError
 from mnistbench.gate.processes.sides.stray import (
     Imports,
     Outside,
@@ -23,6 +22,7 @@ from mnistbench.gate.processes.sides.stray import (
     remark,
     with_copies,
 )
+from mnistbench.gate.processes.starting import GateError
 from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
@@ -532,7 +532,7 @@ def test_each_side_imports_its_own_copy_of_an_installed_project(look, layout, wa
 def test_an_installed_project_that_both_sides_import_is_refused_with_what_helps(
     look, layout, way, place, advice
 ):
-    with pytest.raises(LaunchError) as raised:
+    with pytest.raises(GateError) as raised:
         look(layout, way)
     message = str(raised.value)
     assert message.startswith("both sides import pkgown from ")
@@ -541,5 +541,5 @@ def test_an_installed_project_that_both_sides_import_is_refused_with_what_helps(
 
 
 def test_a_test_that_fails_on_installed_code_says_so(look):
-    with pytest.raises(LaunchError, match=r"^both sides import pkgown from "):
+    with pytest.raises(GateError, match=r"^both sides import pkgown from "):
         look("lib", "wheel", LEAST="1000000")

@@ -19,11 +19,11 @@ from mnistbench.core.reading import member
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.measure.budget import longest_first_call_s
 from mnistbench.gate.processes.following.follower import Follower
-from mnistbench.gate.processes.launcher import environment, stage_home
 from mnistbench.gate.processes.sides import survey
 from mnistbench.gate.processes.sides.fingerprint import fingerprint
 from mnistbench.gate.processes.sides.session import TakenCase
 from mnistbench.gate.processes.sides.side import Side
+from mnistbench.gate.processes.starting import environment, stage_home
 from mnistbench.measuring.provider import Provider
 
 CONFTEST = (
@@ -377,7 +377,7 @@ class _Call:
 
 
 @pytest.mark.parametrize(("longest_s", "calls"), [(1.0, 1), (3.0, 2), (math.inf, 2)])
-def test_a_call_that_no_launch_can_afford_is_made_once(longest_s, calls):
+def test_a_call_that_no_trial_can_afford_is_made_once(longest_s, calls):
     side = Side("head", Path(), Path(), "")
     surveyed = survey._Survey(
         side, [], Follower(side.tree, side.case_id), lambda **_: None, longest_s
@@ -391,5 +391,5 @@ def test_a_call_that_no_launch_can_afford_is_made_once(longest_s, calls):
 
 
 @pytest.mark.parametrize(("budget_s", "longest_s"), [(None, 0.0), (math.inf, 0.0), (180.0, 22.5)])
-def test_the_first_call_of_a_case_fits_into_the_fewest_launches(budget_s, longest_s):
+def test_the_first_call_of_a_case_fits_into_the_fewest_trials(budget_s, longest_s):
     assert longest_first_call_s(budget_s) == longest_s

@@ -1,4 +1,4 @@
-"""A launch of two processes, with PyTorch, as the gate starts it."""
+"""A trial of two processes, with PyTorch, as the gate starts it."""
 
 import itertools
 import json
@@ -17,13 +17,13 @@ from bare_environments import installed_environment, linked_environment
 from torch.torch_version import TorchVersion
 
 from mnistbench.gate.listing import Listings
-from mnistbench.gate.processes.launcher import LaunchResult, Plan, launching
-from mnistbench.gate.processes.messages import Efforts, LaunchJob
+from mnistbench.gate.processes.messages import Efforts, TrialJob
 from mnistbench.gate.processes.sides import worker
 from mnistbench.gate.processes.sides.session import TakenCase
 from mnistbench.gate.processes.sides.side import SideError
 from mnistbench.gate.processes.sides.steps import Measured as MeasuredBuild
 from mnistbench.gate.processes.sides.survey import refuse_old_framework
+from mnistbench.gate.processes.starting import Plan, TrialResult, running_trial
 from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS
 from mnistbench.measuring.calls import params_of_test
@@ -48,7 +48,7 @@ nn.Sequential.forward = spied_forward
 """
 
 
-#: Iterations of a launch: with two builds of each case, and with one.
+#: Iterations of a trial: with two builds of each case, and with one.
 TWO_BUILDS = Efforts(timed=0.6, profiled=0.1)
 ONE_BUILD = Efforts(timed=0.1, profiled=0.1)
 
@@ -75,11 +75,11 @@ def noted_iterations(folder):
 def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     case = "test_bench.py::test_forward[tiny-b4-cpu]"
     plan = replace(plan, efforts=TWO_BUILDS)
-    with launching(plan, 1, [case], tmp_path / "log") as launch:
-        launch.ready()
+    with running_trial(plan, 1, [case], tmp_path / "log") as trial:
+        trial.ready()
         (tmp_path / "iterations").unlink()
         numbers = []
-        result = launch.measure(lambda *case_numbers: numbers.append(case_numbers))
+        result = trial.measure(lambda *case_numbers: numbers.append(case_numbers))
     assert numbers == [(1, 1)]
     iterations = noted_iterations(tmp_path)
     assert len(iterations) > 100
@@ -95,10 +95,10 @@ def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
             assert len(base[times]) == len(head[times]) > 4
 
 
-def launch_of_base(tmp_path, seed=1, say=None):
-    """A launch of the base; its socket is closed."""
+def trial_of_base(tmp_path, seed=1, say=None):
+    """A trial of the base; its socket is closed."""
     own_socket, peer_socket = socket.socketpair()
-    job = LaunchJob(
+    job = TrialJob(
         side=BASE,
         tree=str(tmp_path),
         directory=str(tmp_path),
@@ -112,31 +112,31 @@ def launch_of_base(tmp_path, seed=1, say=None):
         patience_s=1.0,
     )
     with peer_socket:
-        launch = worker._Launch(job, say, None)
-    launch.turns.close()
-    return launch
+        trial = worker._Trial(job, say, None)
+    trial.turns.close()
+    return trial
 
 
 def test_the_side_that_sends_first_is_drawn_with_the_order(tmp_path) -> None:
-    launches = [launch_of_base(tmp_path, seed) for seed in range(20)]
-    assert {launch.turns._first for launch in launches} == {BASE, HEAD}
-    assert all(launch.turns._first == launch._order[0] for launch in launches)
+    trials = [trial_of_base(tmp_path, seed) for seed in range(20)]
+    assert {trial.turns._first for trial in trials} == {BASE, HEAD}
+    assert all(trial.turns._first == trial._order[0] for trial in trials)
 
 
 def test_a_long_case_sends_a_message_every_ten_seconds(monkeypatch, tmp_path) -> None:
     now = [0.0]
     messages = []
     monkeypatch.setattr(worker.Clock, "wall_ns", lambda: now[0] * 1e9)
-    launch = launch_of_base(tmp_path, say=lambda **message: messages.append((now[0], message)))
+    trial = trial_of_base(tmp_path, say=lambda **message: messages.append((now[0], message)))
     for now[0] in range(0, 32, 4):
-        launch.turns._alive()
+        trial.turns._alive()
     assert messages == [(12, {"alive": ""}), (24, {"alive": ""})]
 
 
 def test_a_case_counts_with_the_fixtures_before_it(monkeypatch, tmp_path) -> None:
     now_s = 0.0
     builds = [MeasuredBuild({}, Efforts(1, 1), 2.0, 0.0)]
-    launch = launch_of_base(tmp_path, say=lambda **_: None)
+    trial = trial_of_base(tmp_path, say=lambda **_: None)
 
     def measured(case, *, parallel):
         nonlocal now_s
@@ -144,13 +144,13 @@ def test_a_case_counts_with_the_fixtures_before_it(monkeypatch, tmp_path) -> Non
         return builds
 
     monkeypatch.setattr(worker, "_now_s", lambda: now_s)
-    monkeypatch.setattr(launch, "_measure_builds", measured)
-    monkeypatch.setattr(launch, "_begin", lambda case, cores: now_s)
-    monkeypatch.setattr(launch.turns, "agree", lambda node_id: None)
+    monkeypatch.setattr(trial, "_measure_builds", measured)
+    monkeypatch.setattr(trial, "_begin", lambda case, cores: now_s)
+    monkeypatch.setattr(trial.turns, "agree", lambda node_id: None)
     for node_id in ("a", "b", "c"):
-        now_s += 10.0  # those of the first case are a part of the launch's start
-        launch._take(TakenCase(node_id, node_id, params_of_test(node_id, "cpu", 1), None))
-    assert {case: spent.seconds for case, spent in launch._spent.items()} == {
+        now_s += 10.0  # those of the first case are a part of the trial's start
+        trial._take(TakenCase(node_id, node_id, params_of_test(node_id, "cpu", 1), None))
+    assert {case: spent.seconds for case, spent in trial._spent.items()} == {
         "a": 3.0,
         "b": 13.0,
         "c": 13.0,
@@ -190,8 +190,8 @@ def test_marked(benchmark):
 
 
 @pytest.fixture(scope="module")
-def launch_with_threads(tmp_path_factory):
-    """The folder and the result of a launch whose head has two threads."""
+def trial_with_threads(tmp_path_factory):
+    """The folder and the result of a trial whose head has two threads."""
     folder = tmp_path_factory.mktemp("threads")
     plan = planned(folder, "test_bench.py", "test_marked.py")
     for tree in plan.trees.values():
@@ -199,26 +199,26 @@ def launch_with_threads(tmp_path_factory):
         with (tree.root / "conftest.py").open("a") as conftest:
             conftest.write(COUNTING)
     plan = replace(plan, variables={BASE: {}, HEAD: {"OMP_NUM_THREADS": "2"}})
-    with launching(plan, 1, None, folder / "log", sorted(os.sched_getaffinity(0))) as launch:
-        launch.ready()
+    with running_trial(plan, 1, None, folder / "log", sorted(os.sched_getaffinity(0))) as trial:
+        trial.ready()
         for name in (BASE, HEAD):
             (folder / name / "threads").unlink(missing_ok=True)
-        return folder, launch.measure()
+        return folder, trial.measure()
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_one_side_has_more_threads(launch_with_threads) -> None:
-    folder, _ = launch_with_threads
+def test_one_side_has_more_threads(trial_with_threads) -> None:
+    folder, _ = trial_with_threads
     for name, threads in {BASE: 1, HEAD: 2}.items():
         counted = (folder / name / "threads").read_text().splitlines()
         assert set(counted) == {f"{threads} {threads}"}
 
 
-def test_a_mark_of_this_plug_in_changes_no_operation(launch_with_threads) -> None:
-    _, launch = launch_with_threads
+def test_a_mark_of_this_plug_in_changes_no_operation(trial_with_threads) -> None:
+    _, trial = trial_with_threads
     keys = {
         case.partition("::")[2]: [build[side]["keys"] for side in (BASE, HEAD)]
-        for case, [build] in launch.cases.items()
+        for case, [build] in trial.cases.items()
     }
     assert ["aten::mm", "forward", ""] in keys["test_marked"][0]
     assert keys["test_marked"] == keys["test_unmarked"]
@@ -273,12 +273,12 @@ FORWARD = tuple(f"test_bench.py::test_forward[{model}-b4-cpu]" for model in ("le
 
 @dataclass(frozen=True)
 class Measured:
-    """A project on both sides, its survey and a launch of it."""
+    """A project on both sides, its survey and a trial of it."""
 
     folder: Path
     plan: Plan
     listings: Listings
-    launch: LaunchResult
+    trial: TrialResult
 
 
 def measured_with(python, folder):
@@ -296,11 +296,11 @@ def measured_with(python, folder):
     plan = replace(plan, pythons={BASE: python, HEAD: sys.executable})
     plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else ()
-    with launching(plan, 1, None, folder / "log", cores) as launch:
-        launch.ready()
+    with running_trial(plan, 1, None, folder / "log", cores) as trial:
+        trial.ready()
         for written in (folder / "iterations", *folder.glob("*/threads_of_*")):
             written.unlink()
-        return Measured(folder, plan, surveys.listings, launch.measure())
+        return Measured(folder, plan, surveys.listings, trial.measure())
 
 
 @pytest.fixture(scope="module")
@@ -319,12 +319,12 @@ def test_a_side_may_have_torch_and_pytest_alone(measured) -> None:
         "scipy",
         "torchvision",
     }
-    assert sorted(measured.launch.cases) == sorted(measured.listings[BASE].cases)
-    assert measured.launch.cases.keys() > {*FORWARD}
-    for case, [build] in measured.launch.cases.items():
+    assert sorted(measured.trial.cases) == sorted(measured.listings[BASE].cases)
+    assert measured.trial.cases.keys() > {*FORWARD}
+    for case, [build] in measured.trial.cases.items():
         assert build[BASE]["outcome"] == build[HEAD]["outcome"], case
     for case in FORWARD:
-        [build] = measured.launch.cases[case]
+        [build] = measured.trial.cases[case]
         for column in ("keys", "memory_bytes"):
             assert build[BASE][column] == build[HEAD][column]
 
@@ -336,7 +336,7 @@ def test_processes_with_one_core_also_run_at_once(measured) -> None:
     iterations = sorted(noted_iterations(measured.folder))
     assert any(later[0] < earlier[1] for earlier, later in itertools.pairwise(iterations))
     for case in FORWARD:
-        [build] = measured.launch.cases[case]
+        [build] = measured.trial.cases[case]
         for columns in build.values():
             assert len(columns["block_ns"]) >= LEAST_PAIRS <= len(columns["queued_ns"])
 
@@ -344,7 +344,7 @@ def test_processes_with_one_core_also_run_at_once(measured) -> None:
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_a_plain_test_whose_body_sets_threads_is_measured_with_as_many_cores(measured) -> None:
     for name, threads in (("one", 1), ("two", 2)):
-        [build] = measured.launch.cases[f"test_threads.py::test_{name}"]
+        [build] = measured.trial.cases[f"test_threads.py::test_{name}"]
         for side, columns in build.items():
             counted = (measured.folder / side / f"threads_of_{name}").read_text().splitlines()
             assert {*counted[:-1]} == {f"{threads} {threads}"}
@@ -355,7 +355,7 @@ def test_a_call_of_torch_has_operations_by_phase_and_module(measured) -> None:
     assert measured.plan.frameworks == ("torch",)
     builds = {
         case.removeprefix("test_torch.py::test_"): build
-        for case, [build] in measured.launch.cases.items()
+        for case, [build] in measured.trial.cases.items()
         if case.startswith("test_torch.py")
     }
     for name in builds:
@@ -384,7 +384,7 @@ def test_a_side_may_have_the_oldest_torch(tmp_path) -> None:
     measured = measured_with(python, tmp_path)
     assert measured.listings[BASE].frameworks["torch"].startswith(f"{PROVIDERS['torch'].oldest}.0")
     for case in FORWARD:
-        [build] = measured.launch.cases[case]
+        [build] = measured.trial.cases[case]
         base = build[BASE]
         head = build[HEAD]
         assert base["outcome"][1] == pytest.approx(head["outcome"][1], rel=1e-4)

@@ -203,12 +203,11 @@ def page_of_500(operations, profile=None):
             for estimate in estimates
         )
 
-    launches = [
-        dataclasses.replace(launch, cases=dict.fromkeys(cases, launch.cases[CASE]))
-        for launch in few
+    trials = [
+        dataclasses.replace(trial, cases=dict.fromkeys(cases, trial.cases[CASE])) for trial in few
     ]
     recorded = gate_builders.recorded(
-        launches,
+        trials,
         labels=labels,
         reach=Reach(is_known=True, reasons=dict.fromkeys(cases, ("runs pkg/a.py:f (changed)",))),
         end=End(profiles=dict.fromkeys(cases[::10], profile) if profile else {}),

@@ -34,7 +34,7 @@ def page_of(verdict):
 
 
 def with_header(verdict, **changes):
-    """The verdict of the same launches with another header."""
+    """The verdict of the same trials with another header."""
     header = dataclasses.replace(verdict.header, **changes)
     return conclude(dataclasses.replace(verdict.recorded, header=header), JudgeOptions())
 
@@ -108,7 +108,7 @@ def test_a_finding_has_its_cause_and_a_link_to_its_case(scenes):
     assert (wall["verdict"], wall["base"]) == (REGRESSED, "4.05 ms")
     assert wall["change"] == "+7.5 % +7.2 % to +7.7 %"
     assert wall["what"].startswith(f"wall time {LABEL} likely cause: aten::mm, forward fc1: 1 -> 2")
-    assert "confirmed by 8 fresh launches" in wall["what"]
+    assert "confirmed by 8 fresh trials" in wall["what"]
     assert product["what"].startswith(f"aten::mm, forward fc1 {LABEL} confirmed by ")
     assert "; 1 -> 2 calls" in product["what"]
     link = table.all("a")[0]
@@ -165,8 +165,8 @@ def test_the_change_of_what_is_new_is_the_end_of_its_axis():
 
 def test_each_measured_case_is_a_row_whatever_top_is():
     labels = {name: name for name in (f"b.py::test_{n}" for n in range(FEW_CASES + 1))}
-    launches = gate_builders.series(dict.fromkeys(labels, Measured()))
-    recorded = gate_builders.recorded(launches, labels=labels)
+    trials = gate_builders.series(dict.fromkeys(labels, Measured()))
+    recorded = gate_builders.recorded(trials, labels=labels)
     root = page_of(conclude(recorded, JudgeOptions(top=1)))
     assert cases_of(root).keys() == labels.keys()
     assert [search.attributes["data-filters"] for search in root.all("input", type="search")] == [
@@ -241,7 +241,7 @@ def test_a_case_says_why_it_is_measured_and_others_that_they_are_not():
 def test_a_gate_that_measured_nothing_has_the_cases_that_it_left_out():
     verdict = concluded(Measured())
     verdict = with_header(
-        dataclasses.replace(verdict, recorded=dataclasses.replace(verdict.recorded, launches=[])),
+        dataclasses.replace(verdict, recorded=dataclasses.replace(verdict.recorded, trials=[])),
         sides=verdict.header.sides.without([CASE]),
         reach=Reach(is_known=True, same={"b.py::one": "one"}),
     )
@@ -315,9 +315,9 @@ def test_a_group_of_small_operations_names_the_first_of_them():
     assert name[3].endswith(" more")
 
 
-def test_too_few_launches_have_no_cases_but_their_exact_differences():
+def test_too_few_trials_have_no_cases_but_their_exact_differences():
     verdict = concluded(slower(new={MM: {"calls": 2.0}}))
-    recorded = dataclasses.replace(verdict.recorded, launches=verdict.recorded.launches[:3])
+    recorded = dataclasses.replace(verdict.recorded, trials=verdict.recorded.trials[:3])
     root = page_of(conclude(recorded, JudgeOptions()))
     assert headings(root) == ["Not decided", "Exact differences"]
     assert f"{LABEL}: aten::mm, forward fc1: 1 -> 2 calls" in lines_of(root)

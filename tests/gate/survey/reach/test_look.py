@@ -136,25 +136,25 @@ def test_a_second_survey_repeats_an_import(base, head, is_seen):
 
 
 @pytest.mark.parametrize(
-    ("launch_ns", "is_seen"),
+    ("trial_ns", "is_seen"),
     [((1000, 2000), True), ((2000, 1000), False), ((1000, 1100), False)],
 )
-def test_a_launch_confirms_a_time(launch_ns, is_seen):
-    launch = build.launch(build.build(*map(build.side, launch_ns)))
-    assert is_confirmed(launch, sides(look_ns=(1000, 1500)), CASE) is is_seen
+def test_a_trial_confirms_a_time(trial_ns, is_seen):
+    trial = build.trial(build.build(*map(build.side, trial_ns)))
+    assert is_confirmed(trial, sides(look_ns=(1000, 1500)), CASE) is is_seen
 
 
-def test_a_launch_needs_to_show_no_size_and_no_case_that_it_does_not_measure():
-    same = build.launch(build.build(build.side(1000), build.side(1000)))
+def test_a_trial_needs_to_show_no_size_and_no_case_that_it_does_not_measure():
+    same = build.trial(build.build(build.side(1000), build.side(1000)))
     assert is_confirmed(same, sides(peak_bytes=(MIB, 40 * MIB)), CASE)
-    assert is_confirmed(build.launch(cases={}), sides(look_ns=(1000, 1500)), CASE)
+    assert is_confirmed(build.trial(cases={}), sides(look_ns=(1000, 1500)), CASE)
 
 
 @pytest.mark.parametrize(("head_s", "is_seen"), [(2, True), (1, False)])
-def test_a_launch_confirms_an_import(head_s, is_seen):
+def test_a_trial_confirms_an_import(head_s, is_seen):
     once = {side: {IMPORT: {ALL_CASES: s * 10**9}} for side, s in ((BASE, 1), (HEAD, head_s))}
-    launch = build.launch(once=once)
+    trial = build.trial(once=once)
     longer = processes({"importing_s": 1.0}, {"importing_s": 2.0})
     larger = processes({"loaded_bytes": 100 * MIB}, {"loaded_bytes": 140 * MIB})
-    assert is_process_confirmed(launch, longer) is is_seen
-    assert is_process_confirmed(launch, larger)
+    assert is_process_confirmed(trial, longer) is is_seen
+    assert is_process_confirmed(trial, larger)

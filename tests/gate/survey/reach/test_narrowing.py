@@ -45,7 +45,7 @@ def narrowed(tmp_path):
         for number, side in enumerate((BASE, HEAD))
     }
 
-    def narrow(first, again=lambda _: surveys({}), of_all=(), launch=lambda _: None):
+    def narrow(first, again=lambda _: surveys({}), of_all=(), trial=lambda _: None):
         asked = []
 
         def survey_again(cases):
@@ -53,7 +53,7 @@ def narrowed(tmp_path):
             return again(cases)
 
         code = ComparedCode(trees, first.imports, first.followed, ["a.py"])
-        narrowing = Narrowing(first.listings, code, of_all, survey_again, launch, lambda _: None)
+        narrowing = Narrowing(first.listings, code, of_all, survey_again, trial, lambda _: None)
         return narrowing.reach(), asked
 
     return narrow
@@ -164,21 +164,19 @@ def test_another_time_is_surveyed_again(narrowed, second, is_affected):
     assert reach.looks == ({} if is_affected else {"three": second})
 
 
-@pytest.mark.parametrize(
-    ("launch_ns", "is_affected"), [((1000, 1500), True), ((1000, 1000), False)]
-)
-def test_a_repeated_time_counts_if_a_launch_in_turn_shows_it(narrowed, launch_ns, is_affected):
-    launched = []
+@pytest.mark.parametrize(("trial_ns", "is_affected"), [((1000, 1500), True), ((1000, 1000), False)])
+def test_a_repeated_time_counts_if_a_trial_in_turn_shows_it(narrowed, trial_ns, is_affected):
+    measured = []
 
-    def launch(cases):
-        launched.append([*cases])
-        return build.launch(cases={"three": [build.build(*map(build.side, launch_ns))]})
+    def trial(cases):
+        measured.append([*cases])
+        return build.trial(cases={"three": [build.build(*map(build.side, trial_ns))]})
 
     again = {"look_ns": {"three": (1000, 1500)}}
     reach, _ = narrowed(
-        surveys({"two": "changed"}, **again), lambda _: surveys({}, **again), launch=launch
+        surveys({"two": "changed"}, **again), lambda _: surveys({}, **again), trial=trial
     )
-    assert launched == [["two", "three"]]
+    assert measured == [["two", "three"]]
     assert ("three" in reach.reasons) is is_affected
     assert reach.looks == ({} if is_affected else {"three": 1.0})
 

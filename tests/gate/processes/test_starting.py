@@ -1,4 +1,4 @@
-"""Processes of a launch.
+"""Processes of a trial.
 
 What they are told and run with, how each of their ends is reported, and that none stays.
 """
@@ -26,25 +26,25 @@ from mnistbench.core.errors import UsageError
 from mnistbench.gate.copies.trees import Tree
 from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.listing import ListedCase, Listing
-from mnistbench.gate.processes import launcher
-from mnistbench.gate.processes.launcher import (
+from mnistbench.gate.processes import starting
+from mnistbench.gate.processes.messages import Efforts, SideResult, Surveyed
+from mnistbench.gate.processes.sides.stray import Imports
+from mnistbench.gate.processes.starting import (
     STAGED,
-    LaunchError,
-    LaunchResult,
+    GateError,
     Plan,
+    TrialResult,
     environment,
     environment_of,
-    launching,
+    running_trial,
     shared_places,
     stage_home,
 )
-from mnistbench.gate.processes.messages import Efforts, SideResult, Surveyed
-from mnistbench.gate.processes.sides.stray import Imports
 from mnistbench.gate.survey import surveying
 from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
-#: What every stand-in for a launch begins with. It holds a lock for as long as it, or what it has
+#: What every stand-in for a trial begins with. It holds a lock for as long as it, or what it has
 #: started, lives.
 PROTOCOL = """
 import fcntl, json, os, signal, subprocess, sys, time
@@ -170,17 +170,17 @@ def plan(tmp_path):
     )
 
 
-#: What the launches here return if they measure no case.
-NOTHING = LaunchResult(cases={}, seconds=1.5, once={BASE: {}, HEAD: {}}, unmeasurable={}, spent={})
+#: What the trials here return if they measure no case.
+NOTHING = TrialResult(cases={}, seconds=1.5, once={BASE: {}, HEAD: {}}, unmeasurable={}, spent={})
 
 
 @pytest.fixture
 def start(plan, tmp_path, monkeypatch):
-    """Start a launch whose process runs this program."""
+    """Start a trial whose process runs this program."""
 
     def started(program, *, plan=plan, seed=7, only=None):
-        monkeypatch.setattr(launcher, "_BOOT", PROTOCOL + program)
-        return launching(plan, seed, only, tmp_path / "log")
+        monkeypatch.setattr(starting, "_BOOT", PROTOCOL + program)
+        return running_trial(plan, seed, only, tmp_path / "log")
 
     return started
 
@@ -238,28 +238,28 @@ def assert_keys(sent, message):
     assert sent.keys() == {field.name for field in fields(message)}
 
 
-def test_made_up_launches_have_the_keys_of_a_line(tmp_path):
-    [launch] = gate_builders.series(count=1)
-    assert gate_builders.line(launch).keys() == NOTHING.line(1).keys()
+def test_made_up_trials_have_the_keys_of_a_line(tmp_path):
+    [trial] = gate_builders.series(count=1)
+    assert gate_builders.line(trial).keys() == NOTHING.line(1).keys()
 
 
-# ---- A launch that does what it should -----------------------------------------------------------
+# ---- A trial that does what it should -----------------------------------------------------------
 
 
-def test_a_launch_is_measured_when_told(start, plan):
-    with start("ready()\nwait_to_go()\nresult()") as launch:
-        launch.ready()
-        assert launch.measure() == NOTHING
+def test_a_trial_is_measured_when_told(start, plan):
+    with start("ready()\nwait_to_go()\nresult()") as trial:
+        trial.ready()
+        assert trial.measure() == NOTHING
     assert nobody_lives(plan)
 
 
-def test_the_cases_of_one_side_are_counted_while_a_launch_is_measured(start):
+def test_the_cases_of_one_side_are_counted_while_a_trial_is_measured(start):
     seen = []
     with start(
         "ready()\nwait_to_go()\nfor number in (1, 2, 3):\n    say(case=(number, 3))\nresult()"
-    ) as launch:
-        launch.ready()
-        launch.measure(lambda *numbers: seen.append(numbers))
+    ) as trial:
+        trial.ready()
+        trial.measure(lambda *numbers: seen.append(numbers))
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -273,9 +273,9 @@ for case in range(4):
     say(alive=case)
 result()
 """
-    with start(program, plan=plan) as launch:
-        launch.ready()
-        assert launch.measure() == NOTHING
+    with start(program, plan=plan) as trial:
+        trial.ready()
+        assert trial.measure() == NOTHING
 
 
 def test_a_process_is_told_all_that_it_needs(start, plan, tmp_path):
@@ -302,13 +302,13 @@ result_of_side({
         frameworks=("torch",),
         parameters={side: {"t.py::t": side} for side in (BASE, HEAD)},
     )
-    with start(program, plan=plan, only=["t.py::t"]) as launch:
-        launch.ready()
-        sides = sides_of(launch.measure())
+    with start(program, plan=plan, only=["t.py::t"]) as trial:
+        trial.ready()
+        sides = sides_of(trial.measure())
     for side, sent in sides.items():
         assert sent["job"].pop("peer") > 0
         assert sent["job"] == {
-            "job": "LaunchJob",
+            "job": "TrialJob",
             "side": side,
             "tree": str(tmp_path / side),
             "directory": str(tmp_path / side / "project"),
@@ -342,29 +342,29 @@ def test_costs_that_occur_once_are_kept_by_side(start):
         "ready()\nwait_to_go()\nresult(once={'import': {'all cases': {'base': 5, 'head': "
         "6}[name]}})"
     )
-    with start(program) as launch:
-        launch.ready()
-        assert launch.measure().once == {
+    with start(program) as trial:
+        trial.ready()
+        assert trial.measure().once == {
             side: {"import": {"all cases": ns}} for side, ns in ((BASE, 5), (HEAD, 6))
         }
 
 
-def test_what_a_launch_prints_as_an_error_is_in_the_log(start, tmp_path):
+def test_what_a_trial_prints_as_an_error_is_in_the_log(start, tmp_path):
     logs = [tmp_path / f"log-{side}" for side in (BASE, HEAD)]
-    logs[0].write_text("of the launch before\n")
-    with start("print(f'a warning of {name}', file=sys.stderr, flush=True)\nready()") as launch:
-        launch.ready()
+    logs[0].write_text("of the trial before\n")
+    with start("print(f'a warning of {name}', file=sys.stderr, flush=True)\nready()") as trial:
+        trial.ready()
     assert [log.read_text() for log in logs] == [
-        "of the launch before\na warning of base\n",
+        "of the trial before\na warning of base\n",
         "a warning of head\n",
     ]
 
 
 def test_what_a_start_up_file_prints_is_no_message(start):
     # sitecustomize, or a .pth file: it runs before anything of ours.
-    with start("print('welcome')\nprint()\nready()\nwait_to_go()\nresult()") as launch:
-        launch.ready()
-        assert launch.measure() == NOTHING
+    with start("print('welcome')\nprint()\nready()\nwait_to_go()\nresult()") as trial:
+        trial.ready()
+        assert trial.measure() == NOTHING
 
 
 # ---- Ends ----------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_what_a_start_up_file_prints_is_no_message(start):
         ),
         (
             "print('{\"rea', flush=True)\ntime.sleep(60)",
-            "a launch sent a message that is not JSON: '{\"rea'; measure again",
+            "a trial sent a message that is not JSON: '{\"rea'; measure again",
         ),
     ],
     ids=[
@@ -411,10 +411,10 @@ def test_what_a_start_up_file_prints_is_no_message(start):
     ],
 )
 @pytest.mark.parametrize("when", ["loading", "measuring"])
-def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program, reason):
+def test_a_trial_that_ends_without_a_result_says_why(start, plan, when, program, reason):
     before = "" if when == "loading" else "ready()\nsay(at='t, its calls')\nwait_to_go()\n"
-    with start(before + program) as launch, pytest.raises(LaunchError) as raised:
-        gate_builders.run_whole(launch)
+    with start(before + program) as trial, pytest.raises(GateError) as raised:
+        gate_builders.run_whole(trial)
     at = "loading" if when == "loading" else "t, its calls"
     assert str(raised.value) in {
         reason,
@@ -434,9 +434,9 @@ def test_a_launch_that_ends_without_a_result_says_why(start, plan, when, program
     ],
 )
 def test_a_message_that_lacks_something_is_one_line(start, program, fault):
-    with start(program) as launch, pytest.raises(LaunchError) as raised:
-        gate_builders.run_whole(launch)
-    assert str(raised.value) == f"a launch's message cannot be used: {fault}"
+    with start(program) as trial, pytest.raises(GateError) as raised:
+        gate_builders.run_whole(trial)
+    assert str(raised.value) == f"a trial's message cannot be used: {fault}"
 
 
 @pytest.mark.parametrize(
@@ -462,8 +462,8 @@ if name == "head":
     exec(compile({crash!r}, {file}, "exec"))
 time.sleep(60)
 """
-    with start(program) as launch, pytest.raises(LaunchError) as raised:
-        launch.ready()
+    with start(program) as trial, pytest.raises(GateError) as raised:
+        trial.ready()
     name = signal.Signals(number).name
     assert str(raised.value) == (
         f"head: {at}: was killed by {name} in crash (test_a.py:2); compiled code crashed: {advice}"
@@ -484,8 +484,8 @@ else:
 time.sleep(60)
 """
     plan = replace(plan, limit_s=1.0)
-    with start(program, plan=plan, seed=seed) as launch, pytest.raises(LaunchError) as raised:
-        launch.ready()
+    with start(program, plan=plan, seed=seed) as trial, pytest.raises(GateError) as raised:
+        trial.ready()
     assert str(raised.value) == f"head: {at}: {SILENT}"
     assert nobody_lives(plan)
 
@@ -493,8 +493,8 @@ time.sleep(60)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_no_process_stays_however_the_body_ends(start, plan, error):
     def body():
-        with start("ready()\ntime.sleep(60)") as launch:
-            launch.ready()
+        with start("ready()\ntime.sleep(60)") as trial:
+            trial.ready()
             raise error
 
     with pytest.raises(error):
@@ -505,7 +505,7 @@ def test_no_process_stays_however_the_body_ends(start, plan, error):
 @pytest.mark.parametrize(
     "head_cases", ["{}", '{"x": builds + builds}'], ids=["no case", "more builds"]
 )
-def test_results_that_do_not_match_are_no_launch(start, head_cases):
+def test_results_that_do_not_match_are_no_trial(start, head_cases):
     # Builds that have no partner would be left out without a word.
     program = f"""
 ready()
@@ -513,8 +513,8 @@ wait_to_go()
 builds = [{{}}]
 result(cases={{"x": builds}} if name == "base" else {head_cases})
 """
-    with start(program, seed=1) as launch, pytest.raises(LaunchError) as raised:
-        gate_builders.run_whole(launch)
+    with start(program, seed=1) as trial, pytest.raises(GateError) as raised:
+        gate_builders.run_whole(trial)
     assert "x: " in str(raised.value)
     assert str(raised.value).endswith("; measure again")
 
@@ -527,7 +527,7 @@ def look(plan, tmp_path, monkeypatch):
     """Survey both sides with processes that run this program."""
 
     def looked(program, *, plan=plan):
-        monkeypatch.setattr(launcher, "_BOOT", PROTOCOL + program)
+        monkeypatch.setattr(starting, "_BOOT", PROTOCOL + program)
         return survey_in_processes(plan, 7, "bench", tmp_path / "log")
 
     return looked
@@ -563,7 +563,7 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
 @pytest.mark.parametrize(
     ("base_s", "head_s", "limit_s"), [(0.01, 0.02, 1.0), (0.1, 0.01, 3.0), (0.1, 0.2, 6.0)]
 )
-def test_the_limit_of_launches_follows_from_the_longest_step(
+def test_the_limit_of_trials_follows_from_the_longest_step(
     look, monkeypatch, base_s, head_s, limit_s
 ):
     monkeypatch.setattr(surveying, "MIN_SILENCE_S", 1.0)
@@ -573,7 +573,7 @@ def test_the_limit_of_launches_follows_from_the_longest_step(
 
 def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan, monkeypatch):
     monkeypatch.setattr(surveying, "MIN_SILENCE_S", 1.0)
-    with pytest.raises(LaunchError) as raised:
+    with pytest.raises(GateError) as raised:
         look(
             "select()\nsurveyed() if name == 'base' else say(at='t.py::t, its fixtures')\n"
             "time.sleep(60)"
@@ -631,7 +631,7 @@ def test_an_argument_that_names_nothing_on_both_sides_is_refused(
     if not message:
         assert look(program)[1].listings.base.missing == tuple(missing_in_base)
         return
-    with pytest.raises(LaunchError, match=f"^{message}"):
+    with pytest.raises(GateError, match=f"^{message}"):
         look(program)
 
 
@@ -680,11 +680,11 @@ else:
             "select()\nsay(at='t.py::t')\nsay(error=f'{name}: t.py::t fails')",
             "base: t.py::t fails",
         ),
-        ("say(selected={})", "a launch's message cannot be used: selected.arguments: is missing"),
+        ("say(selected={})", "a trial's message cannot be used: selected.arguments: is missing"),
         (
             "select()\nsurveyed(cases=[])",
             (
-                "a launch's message cannot be used: surveyed.listing.cases: "
+                "a trial's message cannot be used: surveyed.listing.cases: "
                 "Expected `object`, got `array`"
             ),
         ),
@@ -708,7 +708,7 @@ else:
     ],
 )
 def test_a_survey_that_fails_is_one_line_and_leaves_no_process(look, plan, program, message):
-    with pytest.raises(LaunchError) as raised:
+    with pytest.raises(GateError) as raised:
         look(program)
     assert str(raised.value) == message
     assert nobody_lives(plan)
@@ -730,10 +730,10 @@ def test_an_interrupt_ends_both_processes_of_a_survey(look, plan, monkeypatch):
 def test_a_module_that_is_in_neither_copy_is_refused(start):
     outside = {"path": "/home/me/model.py", "copy": "", "folder": "", "in_repository": True}
     with (
-        start(f"ready(outside={{'model': {outside!r}}})") as launch,
-        pytest.raises(LaunchError) as raised,
+        start(f"ready(outside={{'model': {outside!r}}})") as trial,
+        pytest.raises(GateError) as raised,
     ):
-        launch.ready()
+        trial.ready()
     assert str(raised.value).startswith(
         "both sides import model from /home/me/model.py, not from their own copies"
     )
@@ -747,9 +747,9 @@ ready(outside={"model": outside})
 wait_to_go()
 result()
 """
-    with start(program) as launch:
-        launch.ready()
-        assert launch.measure() == NOTHING
+    with start(program) as trial:
+        trial.ready()
+        assert trial.measure() == NOTHING
 
 
 #: Sends what it measured of its one side, after an exchange with the other process.
@@ -771,9 +771,9 @@ result(cases={"t": builds}, spent={"t": spent(seconds)}, seconds=seconds)
 
 def test_sides_have_a_process_each_and_reach_each_other(start, plan):
     for seed in range(2):
-        with start(HALF, seed=seed) as launch:
-            launch.ready()
-            result = launch.measure()
+        with start(HALF, seed=seed) as trial:
+            trial.ready()
+            result = trial.measure()
         assert result.cases["t"] == [
             {
                 BASE: {"wall_ns": [number], "peer": HEAD},
@@ -798,8 +798,8 @@ assert socket.socket(fileno=job["peer"]).recv(10) == b""
 say(peer_error="the process of the other side has ended")
 """
     for seed in range(4):
-        with start(program, seed=seed) as launch, pytest.raises(LaunchError) as raised:
-            gate_builders.run_whole(launch)
+        with start(program, seed=seed) as trial, pytest.raises(GateError) as raised:
+            gate_builders.run_whole(trial)
         assert str(raised.value).startswith("base: loading: was killed by SIGKILL")
     assert nobody_lives(plan)
 
@@ -821,7 +821,7 @@ def test_where_one_side_cannot_be_started_the_other_is_ended(start, plan, monkey
             super().__init__(*arguments, **options)
             started.append(self)
 
-    monkeypatch.setattr(launcher, "Child", NotedChild)
+    monkeypatch.setattr(starting, "Child", NotedChild)
     only_base = replace(plan, pythons={BASE: sys.executable, HEAD: "/nowhere/python"})
     for seed in range(6):  # which side is started first is drawn
         with pytest.raises(UsageError), start("time.sleep(60)", plan=only_base, seed=seed):
@@ -830,10 +830,10 @@ def test_where_one_side_cannot_be_started_the_other_is_ended(start, plan, monkey
     assert {child.ended(5) for child in started} == {-signal.SIGKILL}
 
 
-# ---- What a launch runs with ---------------------------------------------------------------------
+# ---- What a trial runs with ---------------------------------------------------------------------
 
 
-def test_the_environment_of_a_launch():
+def test_the_environment_of_a_trial():
     others = {
         "GIT_DIR": ".git",
         "GIT_WORK_TREE": ".",
@@ -878,11 +878,11 @@ def test_each_side_finds_the_programs_of_its_environment(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("own", "seed"), [("0", "0"), ("42", "42"), ("random", "7"), ("", "7")])
-def test_a_hash_seed_of_the_user_holds_in_all_launches(own, seed):
+def test_a_hash_seed_of_the_user_holds_in_all_trials(own, seed):
     assert environment({"PYTHONHASHSEED": own}, Path("/t/gate"), 7)["PYTHONHASHSEED"] == seed
 
 
-def test_compiled_modules_are_kept_for_the_next_launch():
+def test_compiled_modules_are_kept_for_the_next_trial():
     variables = environment({"PYTHONDONTWRITEBYTECODE": "1"}, Path("/t/gate"), 1)
     assert "PYTHONDONTWRITEBYTECODE" not in variables
     assert variables["PYTHONPYCACHEPREFIX"] == "/t/pycache"
@@ -926,10 +926,10 @@ values = {name: os.environ.get(name) for name in names}
 result_of_side({**values, "temporary": tempfile.gettempdir()})
 """
     own = replace(plan, variables={BASE: {"TEST": str(plan.repository / "data")}, HEAD: {}})
-    for _ in range(2):  # in all launches
-        with start(program, plan=own) as launch:
-            launch.ready()
-            values = sides_of(launch.measure())
+    for _ in range(2):  # in all trials
+        with start(program, plan=own) as trial:
+            trial.ready()
+            values = sides_of(trial.measure())
         for side, tree in plan.trees.items():
             temporary = str(plan.home.parent / "tmp" / side)
             assert values[side] == {

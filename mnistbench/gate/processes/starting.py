@@ -28,9 +28,9 @@ from mnistbench.gate.processes.messages import (
     ALL_ITERATIONS,
     Efforts,
     Job,
-    LaunchJob,
     SideResult,
     Spent,
+    TrialJob,
     line_of,
 )
 from mnistbench.gate.processes.sides.stray import Imports, refusal
@@ -44,7 +44,7 @@ PATIENCE_S = 600.0
 #: Least silence that is allowed, in seconds.
 MIN_SILENCE_S = 60.0
 
-#: What may be the reason if a test fails in a launch, although it has passed in the survey of its
+#: What may be the reason if a test fails in a trial, although it has passed in the survey of its
 #: side.
 _SHARED = (
     "; it passed before: if processes share a file, database or port, name it by tmp_path, or use "
@@ -69,15 +69,15 @@ _BOOT = (
 _IMPORT = re.compile(rf"^(\s*(?:from|import) ){mnistbench.__name__}\b", re.MULTILINE)
 
 
-class LaunchError(MnistbenchError):
-    """A launch ended without a result; the message gives the reason."""
+class GateError(MnistbenchError):
+    """The gate cannot go on, usually because a side cannot be measured; the message says why."""
 
 
-class _PeerError(LaunchError):
+class _PeerError(GateError):
     """The process of one side ended because the other side has ended or does something else."""
 
 
-class LoadingError(LaunchError):
+class LoadingError(GateError):
     """A side cannot be loaded.
 
     Args:
@@ -95,7 +95,7 @@ class LoadingError(LaunchError):
 
 @dataclass(frozen=True)
 class Plan:
-    """Parameters that all launches of a gate share."""
+    """Parameters that all trials of a gate share."""
 
     trees: Mapping[str, Tree]  # BASE and HEAD
     pythons: Mapping[str, str]  # the interpreter of each
@@ -137,7 +137,7 @@ class Plan:
 
 
 def stage_home(folder: Path) -> Path:
-    """Copy this package into a folder for launches, and return the folder.
+    """Copy this package into a folder for trials, and return the folder.
 
     The copy that measures is named STAGED, so that the same code measures both sides and each side
     can import a ``mnistbench`` of its own. A side whose environment has none finds one in the
@@ -157,12 +157,12 @@ def stage_home(folder: Path) -> Path:
     return home
 
 
-# ---- Launch --------------------------------------------------------------------------------------
+# ---- Trial --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class LaunchResult:
-    """What a launch has measured of both sides."""
+class TrialResult:
+    """What a trial has measured of both sides."""
 
     cases: Mapping[str, Sequence[Mapping[str, Any]]]  # node id -> builds -> side -> columns
     seconds: float
@@ -182,7 +182,7 @@ class LaunchResult:
 
 
 @contextmanager
-def launching(
+def running_trial(
     plan: Plan,
     seed: int,
     only: Sequence[str] | None,
@@ -191,8 +191,8 @@ def launching(
     *,
     collects_paths: bool = False,
     in_order: bool = False,
-) -> Iterator[Launching]:
-    """Start a launch and kill its processes at the end of the body.
+) -> Iterator[RunningTrial]:
+    """Start a trial and kill its processes at the end of the body.
 
     Args:
         plan: of the gate.
@@ -215,7 +215,7 @@ def launching(
             processes = running.enter_context(side_processes(plan, seed, log, descriptors))
         for side, process in processes.items():
             process.begin(
-                LaunchJob(
+                TrialJob(
                     **plan.job(side, seed),
                     only=only,
                     peer=descriptors[side],
@@ -230,11 +230,11 @@ def launching(
                     in_order=in_order,
                 )
             )
-        yield Launching(list(processes.values()), plan)
+        yield RunningTrial(list(processes.values()), plan)
 
 
-class Launching:
-    """A running launch: a process for each side, which take turns. They load the sides at once."""
+class RunningTrial:
+    """A running trial: a process for each side, which take turns. They load the sides at once."""
 
     def __init__(self, processes: Sequence[SideProcess], plan: Plan) -> None:
         self._processes = processes
@@ -244,7 +244,7 @@ class Launching:
         """Wait until the sides are loaded.
 
         Raises:
-            LaunchError: a side cannot be loaded.
+            GateError: a side cannot be loaded.
         """
         imports = {
             process.side: message
@@ -254,13 +254,13 @@ class Launching:
         }
         check_imports(self._plan, imports)
 
-    def measure(self, begins: Callable[[int, int], None] | None = None) -> LaunchResult:
+    def measure(self, begins: Callable[[int, int], None] | None = None) -> TrialResult:
         """Measure the sides.
 
         ``begins`` gets the number of each case, 1 for the first one, and that of all.
 
         Raises:
-            LaunchError: a side failed or was killed.
+            GateError: a side failed or was killed.
         """
         self._processes[0].begins = begins  # both sides measure the same case
         for process in self._processes:
@@ -279,8 +279,8 @@ class Launching:
                 messages.append(process.receive(key, message, self._plan.limit_s))
             except _PeerError as error:
                 ended = error
-            except LaunchError as error:
-                raise LaunchError(f"{error}{_SHARED if ' fails: ' in str(error) else ''}") from None
+            except GateError as error:
+                raise GateError(f"{error}{_SHARED if ' fails: ' in str(error) else ''}") from None
         if ended:
             raise ended
         return messages
@@ -290,28 +290,28 @@ def check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
     """Check that the sides have not imported the same code.
 
     Raises:
-        LaunchError: they have.
+        GateError: they have.
     """
     is_same_code = plan.trees[BASE].what == plan.trees[HEAD].what
     if reason := refusal(imports, is_same_code=is_same_code):
-        raise LaunchError(reason)
+        raise GateError(reason)
 
 
-def _merged(results: Sequence[SideResult]) -> LaunchResult:
+def _merged(results: Sequence[SideResult]) -> TrialResult:
     """Merge the results of both sides, build by build.
 
     Raises:
-        LaunchError: the sides have measured different cases or builds.
+        GateError: the sides have measured different cases or builds.
     """
     first, second = results
     for node_id in {**first.cases, **second.cases}:
         builds = [len(result.cases.get(node_id, ())) for result in results]
         if builds[0] != builds[1]:
-            raise LaunchError(
-                f"a launch's message cannot be used: {node_id}: {first.side} has {builds[0]} "
+            raise GateError(
+                f"a trial's message cannot be used: {node_id}: {first.side} has {builds[0]} "
                 f"builds, {second.side} {builds[1]}; measure again"
             )
-    return LaunchResult(
+    return TrialResult(
         cases={
             node_id: [
                 {first.side: build_of_first, second.side: build_of_second}
@@ -395,14 +395,14 @@ class SideProcess:
         """Wait for the message with this key and return its content.
 
         Raises:
-            LaunchError: the process reports an error, has ended, or sends nothing for ``limit_s``
+            GateError: the process reports an error, has ended, or sends nothing for ``limit_s``
                 seconds.
         """
         while True:
             message = self._next_message(limit_s)
             if "error" in message:
                 reason = str(message["error"])
-                raise LaunchError(reason) if self._is_loaded else LoadingError(reason, self.side)
+                raise GateError(reason) if self._is_loaded else LoadingError(reason, self.side)
             if "peer_error" in message:
                 raise _PeerError(str(message["peer_error"]))
             self._at = message.get("at", self._at)
@@ -412,7 +412,7 @@ class SideProcess:
                 try:
                     return member(message, key, message_type)
                 except RecordError as error:
-                    raise LaunchError(f"a launch's message cannot be used: {error}") from None
+                    raise GateError(f"a trial's message cannot be used: {error}") from None
 
     def why_not_loaded(self) -> str | None:
         """Wait until a survey has loaded the side; return why it cannot.
@@ -424,7 +424,7 @@ class SideProcess:
         while not self._is_loaded:
             try:
                 message = self._next_message(MIN_SILENCE_S)
-            except LaunchError as error:
+            except GateError as error:
                 return str(error)
             if "error" in message:
                 return str(message["error"])
@@ -437,14 +437,14 @@ class SideProcess:
             try:
                 line = self.child.next_line(limit_s)
             except ChildError as error:
-                raise LaunchError(self._ended(str(error))) from None
+                raise GateError(self._ended(str(error))) from None
         try:
             message = read_text(line, dict[str, Any])
         except RecordError:
             if self.child.ended(1.0):  # usually it was killed while it wrote
-                raise LaunchError(self._ended(self.child.why_ended())) from None
-            raise LaunchError(
-                f"a launch sent a message that is not JSON: {line.strip()[:60]!r}; measure again"
+                raise GateError(self._ended(self.child.why_ended())) from None
+            raise GateError(
+                f"a trial sent a message that is not JSON: {line.strip()[:60]!r}; measure again"
             ) from None
         self._is_loaded = self._is_loaded or not _LOADED.isdisjoint(message)
         return message
@@ -478,7 +478,7 @@ def environment_of(plan: Plan, side: str, seed: int) -> dict[str, str]:
 def _temporary(plan: Plan, side: str) -> Path:
     """Return the folder for temporary files of a side, one for the whole gate.
 
-    So a launch finds what earlier ones of its side have compiled. The path is short, because that
+    So a trial finds what earlier ones of its side have compiled. The path is short, because that
     of a socket may have 107 bytes.
     """
     return plan.home.parent / "tmp" / side
@@ -499,8 +499,8 @@ def shared_places(plan: Plan) -> tuple[str, ...]:
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
     """Return the environment of a process of a side: the user's, with a pinned allocator.
 
-    Numerical libraries have one thread, because a launch has one core for each side. Both sides
-    have the same hash seed, another one in each launch. The user can set both.
+    Numerical libraries have one thread, because a trial has one core for each side. Both sides
+    have the same hash seed, another one in each trial. The user can set both.
     """
     environ = measuring_environment(inherited, home.parent / "pycache")
     if not own_hash_seed(inherited):
