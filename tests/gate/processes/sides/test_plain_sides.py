@@ -102,7 +102,7 @@ def surveyed(plan, folder, **changes):
     return result.trial_plan(), result.surveys.listings
 
 
-def measured(plan, folder, seed=1, only=None, cores=()):
+def trial_result(plan, folder, seed=1, only=None, cores=()):
     """Return what a trial has measured."""
     with running_trial(plan, seed, only, folder / "log", cores, efforts=FEW_ITERATIONS) as trial:
         return gate_builders.run_whole(trial)
@@ -167,7 +167,7 @@ def suite(tmp_path_factory):
     cases = [case for case in listings[BASE].cases if case.partition("::")[0] in measured]
     cases.remove(NOT_MEASURED)
     cores = sorted(os.sched_getaffinity(0))
-    return Suite(folder, plan, listings, measured(plan, folder, 2, cases, cores))
+    return Suite(folder, plan, listings, trial_result(plan, folder, 2, cases, cores))
 
 
 def test_plain_tests_are_found_without_torch(suite):
@@ -808,7 +808,7 @@ def configured(tmp_path_factory):
     files = {"conftest.py": CODSPEED, "test_marked.py": MARKED, "test_reading.py": READING}
     ini = "addopts = --codspeed --strict-markers --benchmark-skip --ff\nfilterwarnings = error\n"
     plan, listings = surveyed(planned(folder, files, ini), folder)
-    return Suite(folder, plan, listings, measured(plan, folder))
+    return Suite(folder, plan, listings, trial_result(plan, folder))
 
 
 def test_a_test_that_pytest_codspeed_measures_is_a_case(configured):
@@ -1045,7 +1045,7 @@ def test_what_occurs_once_is_counted_where_it_starts(tmp_path):
         (tmp_path / side / "own.py").write_text(
             f"from spinning_clock import spin\n\nspin({import_ms})\n"
         )
-    costs = measured(plan, tmp_path).once
+    costs = trial_result(plan, tmp_path).once
     body = "test_own.py::test_body"
     setup = "test_own.py::test_setup"
     for side, import_ms in ((BASE, 50), (HEAD, 80)):
@@ -1279,7 +1279,7 @@ def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(plan, 
     }
     assert {*listings[BASE].missing} == {arguments[0], *arguments[3:]}
     assert listings[HEAD].missing == ()
-    assert {*measured(plan, tmp_path, only=list(listings[BASE].cases)).cases} == common
+    assert {*trial_result(plan, tmp_path, only=list(listings[BASE].cases)).cases} == common
 
 
 OPTIONAL = """
@@ -1373,7 +1373,7 @@ def test_the_process_of_a_side_imports_pytest_and_nothing_else(bare, tmp_path):
         assert listings[side].failed == {}
         assert listings[side].packages[PYTHON] == platform.python_version()
     assert {*collect_again(plan, 1, tmp_path / "log")[HEAD]} == {*names}
-    assert sorted(measured(plan, tmp_path).cases) == sorted(names)
+    assert sorted(trial_result(plan, tmp_path).cases) == sorted(names)
     with running_trial(plan, 1, None, tmp_path / "log", collects_paths=True) as trial:
         assert sorted(gate_builders.run_whole(trial).cases) == sorted(names)
 
@@ -1414,7 +1414,7 @@ def test_a_side_may_have_another_version_of_python(tmp_path, version):
             assert name in ran, side
         assert followed.unfollowed == {}
     assert surveys.listings[HEAD].packages[PYTHON].startswith(f"{version}.")
-    trial = measured(plan, tmp_path)
+    trial = trial_result(plan, tmp_path)
     assert sorted(trial.cases) == sorted(names)
     for [build] in trial.cases.values():
         assert build[BASE]["outcome"] == build[HEAD]["outcome"]
@@ -1431,4 +1431,4 @@ def test_a_side_may_have_pytest_alone(plan, tmp_path):
     plan = replace(plan, selection=Selection(("test_own.py", "-k", "decorated")))
     plan, listings = surveyed(plan, tmp_path)
     assert "torch" not in listings[BASE].packages
-    assert list(measured(plan, tmp_path).cases) == ["test_own.py::test_decorated"]
+    assert list(trial_result(plan, tmp_path).cases) == ["test_own.py::test_decorated"]
