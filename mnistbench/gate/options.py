@@ -19,7 +19,16 @@ from packaging.utils import canonicalize_name
 from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import usable_cpus
-from mnistbench.core.options import after_dashes, option, path, seconds, share, switch, whole
+from mnistbench.core.options import (
+    after_dashes,
+    one_of,
+    option,
+    path,
+    seconds,
+    share,
+    switch,
+    whole,
+)
 from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.environments.packages import requirement
 from mnistbench.gate.environments.python import checked
@@ -54,6 +63,10 @@ MEAN_FACTOR = 5
 #: Smallest change of peak memory that matters, as a share; smaller ones depend on the order of
 #: deallocations.
 MEMORY_SHARE = 0.10
+
+
+#: Value of ``--tests``: each side runs its own benchmarks.
+OWN_TESTS = "own"
 
 
 # ---- Kinds of options ----------------------------------------------------------------------------
@@ -297,6 +310,16 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
         "1/1",
         "measure the Kth of N parts of the cases; mnistbench judge judges the files of all",
         "K/N",
+    )
+    tests: str | None = option(
+        "--tests",
+        one_of(HEAD, OWN_TESTS),
+        None,
+        (
+            "head: the head's benchmarks measure both sides; own: each side runs its own (default: "
+            "the head's where the base lacks them, or where their text alone has changed)"
+        ),
+        "head|own",
     )
     bisect: bool = switch("--bisect", "exit code 125 instead of 2, for git bisect run")
     format: str = options.output_format(["html"])
