@@ -7,42 +7,66 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
-from mnistbench.core import units
-from mnistbench.core.errors import LONGEST_ERROR, first_line
+from mnistbench.core.errors import first_line
 
 #: Packages whose frames say nothing about an error of a project: they call its hooks.
 _CALLERS = ("_pytest", "pytest", "pluggy", "mnistbench", "importlib")
 
-#: Where pytest prints a place: ``test_a.py:5: AssertionError``, ``test_a.py:5: in test_a``, ``file
-#: /a/test_a.py, line 5`` for a fixture that it does not find, or a frame as Python prints it.
-_PLACE = re.compile(
-    r'^(?P<path>[^\s:<>][^:]*):(?P<line>\d+): |(File "|^file )(?P<other_path>[^"<]+?)"?, line '
-    r"(?P<other_line>\d+)"
-)
 
-#: What pytest prints if it cannot import a conftest.py or a plug-in, with its path or name.
-_NOT_LOADED = re.compile(
-    r"ImportError while loading conftest '(.+)'|Error while loading plugin \"(.+)\""
-)
+def describe_report(
+    report: pytest.CollectReport | pytest.TestReport,
+    excinfo: pytest.ExceptionInfo[BaseException] | None,
+    tree: Path,
+) -> str:
+    """Return the error of a failed report, and the innermost line of the side's tree."""
+    longrepr: Any = report.longrepr
+    if missing := getattr(longrepr, "errorstring", ""):  # of a fixture that does not exist
+        place = f"{longrepr.filename}:{longrepr.firstlineno + 1}"
+        return _without(tree, f"{missing.splitlines()[0]} ({place})")
+    if excinfo is None:  # a strict xfail that passes
+        return report.longreprtext.partition("\n")[0] or "no reason given"
+    return describe_error(excinfo.value, tree, is_import=isinstance(report, pytest.CollectReport))
 
 
-def describe_report(report: pytest.CollectReport | pytest.TestReport, tree: Path) -> str:
-    """Return the error of a failed report, and the innermost line of the side's tree.
+def describe_unloaded(error: BaseException, tree: Path) -> str:
+    """Return why pytest could not import a conftest.py or a plug-in, as pytest raises it."""
+    name = getattr(error, "path", None) or error
+    return _without(
+        tree, f"{name} cannot be imported: {describe_error(error, tree, is_import=True)}"
+    )
 
-    The line is in its traceback.
+
+def describe_error(error: BaseException, tree: Path, *, is_import: bool = False) -> str:
+    """Return an exception of the project's code, with its place.
+
+    The place is the innermost line of the tree in its traceback. If a module cannot be imported or
+    read, and it is not of the tree, its own line follows.
     """
-    is_import = isinstance(report, pytest.CollectReport)
-    return _placed_error(report.longreprtext, tree, is_import=is_import) or "no reason given"
+    while error.__cause__ and (
+        isinstance(error, pytest.Collector.CollectError)
+        or type(error).__module__ == "_pytest.config"  # of a conftest.py, of a plug-in
+    ):
+        error = error.__cause__
+    places = list(_places(error, tree))
+    inside = [place for place in places if place[0].is_relative_to(tree.resolve())]
+    details = ["{}:{}".format(*place) for place in inside[-1:]]
+    is_syntax = isinstance(error, SyntaxError)
+    if (is_import or is_syntax or not inside) and places[-1:] != inside[-1:]:
+        leads_to = "which leads to " if inside else ""
+        details.append("{}{}:{}".format(leads_to, *places[-1]))
+    if is_syntax:
+        details.append(_reader())
+    text = f"{_text(error)} ({', '.join(details)})" if details else _text(error)
+    return _without(tree, _without(tree.resolve(), text))
 
 
 def describe_exception(error: BaseException, tree: Path) -> str:
@@ -73,14 +97,6 @@ def describe_exception(error: BaseException, tree: Path) -> str:
     return _without(tree, f"{place}, {hook}: {named}" if hook else f"{place}: {named}")
 
 
-def describe_call(error: Exception, tree: Path) -> str:
-    """Return what a call raised, with the innermost line of the side's tree."""
-    frames = _of_project(traceback.extract_tb(error.__traceback__), tree)
-    named = f"{type(error).__name__}: {first_line(error)}"
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return _without(tree, f"{named}{place}")
-
-
 def is_of_project(error: BaseException, tree: Path) -> bool:
     """Whether code of the side's tree raised an exception."""
     return bool(_of_project(traceback.extract_tb(error.__traceback__), tree))
@@ -91,50 +107,19 @@ def describe_output(code: int, output: str, errors: str, tree: Path) -> str:
 
     conftest.py raises, or an option is unknown.
     """
-    return _without(tree, _refusal(errors, tree) or _ending(code, output, errors))
+    return _without(tree, _refusal(errors) or _ending(code, output, errors))
 
 
-def error_of(text: str) -> str:
-    """Return the error in the output of pytest.
-
-    It is the line marked E that names an exception, else the first line marked E.
-
-    Without such lines, a traceback of Python ends with the error, and a message, which may have
-    several lines, begins with it.
-    """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    marked = [line[2:].strip() for line in lines if line.startswith("E ")]
-    named = [
-        line
-        for line in marked
-        if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt|Warning)\b", line)
-    ]
-    is_traceback = "Traceback (most recent call last):" in lines
-    # pytest names a plug-in that cannot be loaded in a line, and the error in the last one.
-    is_plugin = lines[:1] and lines[0].startswith("Error while loading plugin")
-    unmarked = lines[-1:] if is_traceback or is_plugin else lines
-    error = (named or marked or unmarked or [""])[0].removeprefix("_pytest.outcomes.")
-    return units.cut(error, LONGEST_ERROR)
-
-
-def _placed_error(text: str, tree: Path, *, is_import: bool) -> str:
-    """Return the error in the output of pytest, with its place.
-
-    The place is the innermost line of the tree in its traceback. If a module cannot be imported or
-    read, and it is not of the tree, its own line follows.
-    """
-    error = _without(tree, error_of(text))
-    is_syntax = re.match("SyntaxError|IndentationError|TabError", error)
-    places = list(_places(text, tree))
-    inside = [place for place in places if place[0].is_relative_to(tree.resolve())]
-    details = ["{}:{}".format(*place) for place in inside[-1:]]
-    if (is_import or is_syntax or not inside) and places[-1:] != inside[-1:]:
-        leads_to = "which leads to " if inside else ""
-        details.append("{}{}:{}".format(leads_to, *places[-1]))
-    if is_syntax:
-        details.append(_reader())
-    named = f"{error} ({', '.join(details)})" if error and details else error
-    return _without(tree.resolve(), named)
+def _text(error: BaseException) -> str:
+    """Return the line of an exception that pytest marks with E."""
+    name = type(error).__name__
+    if isinstance(error, SyntaxError):  # its own text has the place, too
+        return f"{name}: {error.msg}"
+    message = first_line(error)
+    has_no_name = isinstance(error, (pytest.fail.Exception, pytest.skip.Exception)) or (
+        isinstance(error, AssertionError) and message.startswith("assert ")
+    )
+    return message if has_no_name else f"{name}: {message}"
 
 
 def _reader() -> str:
@@ -142,11 +127,8 @@ def _reader() -> str:
     return f"read by Python {platform.python_version()}"
 
 
-def _refusal(errors: str, tree: Path) -> str:
+def _refusal(errors: str) -> str:
     """Return why pytest did not start; empty if it did."""
-    if not_loaded := _NOT_LOADED.search(errors):
-        error = _placed_error(errors, tree, is_import=True)
-        return f"{not_loaded[1] or not_loaded[2]} cannot be imported: {error}"
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     for number, line in enumerate(lines):
         if line.startswith("ERROR: ") and "usage: " not in line:
@@ -156,6 +138,8 @@ def _refusal(errors: str, tree: Path) -> str:
             return line.partition(": error: ")[2]
         if line.startswith("Exit: "):
             return line
+        if line.startswith("Error while loading plugin"):  # given with -p
+            return f"{line} {lines[-1].removeprefix('E ').strip()}" if lines[-1] != line else line
     return ""
 
 
@@ -201,21 +185,17 @@ def exits_named(tree: Path) -> Iterator[None]:
         os._exit = end
 
 
-def _places(text: str, tree: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files and lines that a traceback names, without those of pytest and of imports.
-
-    pytest prints paths relative to the folder in which it was started.
-    """
-    for line in text.splitlines():
-        if not (place := _PLACE.search(line)):
+def _places(error: BaseException, tree: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the files and lines of a traceback, without those of pytest and of imports."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):  # no frame has run the file
+        frames.append((error.filename or "", error.lineno))
+    for filename, line in frames:
+        resolved = Path(filename).resolve()
+        if not resolved.is_file():  # such as <frozen importlib._bootstrap>
             continue
-        path = place["path"] or place["other_path"]
-        for file in (Path(path), tree / path):
-            if file.is_file():
-                resolved = file.resolve()
-                if resolved.is_relative_to(tree.resolve()) or not _is_caller(path):
-                    yield resolved, place["line"] or place["other_line"]
-                break
+        if resolved.is_relative_to(tree.resolve()) or not _is_caller(filename):
+            yield resolved, line or 0
 
 
 def _of_project(

@@ -200,6 +200,7 @@ def _run_pytest(side: Side, arguments: Sequence[str], *plugins: object) -> str:
     # Not in the tree; a project may ask for --ff.
     cache = f"cache_dir={side.tree.parent / 'pytest_cache'}"
     command = [*arguments, *_plugins(side.directory), *_QUIET, "-o", cache]
+    options = _PluginOptions()
     raised: BaseException | None = None
     code = int(pytest.ExitCode.INTERNAL_ERROR)
     with (
@@ -208,7 +209,7 @@ def _run_pytest(side: Side, arguments: Sequence[str], *plugins: object) -> str:
         failures.exits_named(side.tree),
     ):
         try:
-            code = int(pytest.main(command, plugins=[_PluginOptions(), *plugins]))
+            code = int(pytest.main(command, plugins=[options, *plugins]))
         # A hook after the tests, a conftest.py that calls sys.exit.
         except BaseException as error:  # noqa: BLE001
             traceback.print_exc()
@@ -216,6 +217,8 @@ def _run_pytest(side: Side, arguments: Sequence[str], *plugins: object) -> str:
     sys.stderr.write(output.getvalue() + errors.getvalue())  # the log of the trial
     if raised:
         return failures.describe_exception(raised, side.tree)
+    if options.unloaded:
+        return failures.describe_unloaded(options.unloaded, side.tree)
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return ""
     return failures.describe_output(code, output.getvalue(), errors.getvalue(), side.tree)
@@ -224,11 +227,19 @@ def _run_pytest(side: Side, arguments: Sequence[str], *plugins: object) -> str:
 class _PluginOptions:
     """A plug-in that sets the options of others, before these read them."""
 
+    def __init__(self) -> None:
+        self.unloaded: Exception | None = None  # why a conftest.py cannot be imported
+
     @pytest.hookimpl(wrapper=True)
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> Iterator[None]:
         """Set them for pytest-cov, which starts here."""
         _set_options(early_config.known_args_namespace)
-        return (yield)
+        try:
+            return (yield)
+        except Exception as error:
+            if error.__cause__:  # pytest prints it
+                self.unloaded = error
+            raise
 
     @pytest.hookimpl(wrapper=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> Iterator[Any]:
@@ -258,6 +269,7 @@ class _Session:
         self.stopped_by: BaseException | None = None  # what a hook raised, or pytest.exit
         self._requested = Requested(side.directory)
         self._taken: set[str] = set()
+        self._excinfo: pytest.ExceptionInfo[BaseException] | None = None  # of the last report
         self._called_ns = 0  # when the fixture calls its function
 
     @pytest.hookimpl(tryfirst=True)
@@ -467,11 +479,19 @@ class _Session:
         self.stopped_by = self.stopped_by or excinfo.value
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[Any]) -> Any:
+        """Store the exception of a test, whose report follows."""
+        self._excinfo = call.excinfo
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
         """Store why a file could not be imported, or was skipped if it may have cases."""
         report: pytest.CollectReport = yield
         if report.failed:
-            why = failures.describe_report(report, self.side.tree)
+            call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
+            excinfo = call.excinfo if call else None
+            why = failures.describe_report(report, excinfo, self.side.tree)
             if self.side.is_carried(collector.path):
                 self.side.cannot_run[self.side.case_id(report.nodeid)] = why
                 report.outcome = "skipped"
@@ -492,7 +512,8 @@ class _Session:
         """Store why a test failed outside of the fixture, or why it is left out."""
         node_id = self.side.case_id(report.nodeid)
         if report.failed:
-            self.failed.setdefault(node_id, failures.describe_report(report, self.side.tree))
+            why = failures.describe_report(report, self._excinfo, self.side.tree)
+            self.failed.setdefault(node_id, why)
         elif report.skipped:
             expected = getattr(report, "wasxfail", None)
             reason = (

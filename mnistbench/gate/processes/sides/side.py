@@ -216,7 +216,7 @@ class Side:
             raise
         except Exception as error:  # the side's code may raise anything
             traceback.print_exc()  # the log of the trial
-            why = failures.describe_call(error, self.tree)
+            why = failures.describe_error(error, self.tree)
             if self.running:
                 raise CaseError(self.name, self.running, why) from error
             raise SideError(f"{self.name}: {why}") from error

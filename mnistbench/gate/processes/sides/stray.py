@@ -111,22 +111,16 @@ def outside_modules(
         )
         candidates = packages.get(name.partition(".")[0], [])
         copy = next((file for folder in candidates if (file := _file_of(folder, name))), None)
-        if (
-            copy
-            and name in earlier
-            and not in_repository
-            and path not in distribution
-            and not _is_alike(path, copy)
-        ):
+        is_own = in_repository or path in distribution
+        # A package that pytest needs itself may share no more than its name with one of the tree.
+        is_named_alike = copy and (name not in earlier or _is_alike(path, copy))
+        if not is_own and not is_named_alike:
             continue
         if in_repository and not copy:  # a folder whose name is not that of its package
             place = tree / Path(path).relative_to(repository)
             copy = place if place.exists() else None
-        if in_repository or copy or path in distribution:
-            folder = (
-                _helping_folder(copy, name, directory, is_earlier=name in earlier) if copy else ""
-            )
-            outside[name] = Outside(path, str(copy or ""), folder, in_repository)
+        folder = _helping_folder(copy, name, directory, is_earlier=name in earlier) if copy else ""
+        outside[name] = Outside(path, str(copy or ""), folder, in_repository)
     return outside
 
 

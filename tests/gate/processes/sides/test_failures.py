@@ -13,7 +13,6 @@ import pytest
 from inner_runs import environment_without
 
 from mnistbench.gate.processes.sides import failures
-from mnistbench.gate.processes.sides.failures import error_of
 from mnistbench.gate.processes.starting import environment, stage_home
 
 TEST = "def test_a(benchmark):\n    benchmark(sum, range(10))\n"
@@ -356,6 +355,15 @@ TREES = {
         {"test_b.py": "def test_b(benchmark):\n    benchmark(int)\n    assert 1 == 2\n"},
         "base: test_b.py::test_b fails: assert 1 == 2 (test_b.py:3)",
     ),
+    "error with a cause": (
+        {
+            "test_b.py": (
+                "def test_b(benchmark):\n    try:\n        1 / 0\n    except ArithmeticError as "
+                "error:\n        raise ValueError('wrong\\nmore') from error\n"
+            )
+        },
+        "base: test_b.py::test_b fails: ValueError: wrong (test_b.py:5)",
+    ),
     "native traceback": (
         {
             "pytest.ini": "[pytest]\naddopts = --tb=native\n",
@@ -488,20 +496,3 @@ def test_os_exit_is_restored(tmp_path):
     with failures.exits_named(tmp_path):
         assert os._exit is not before
     assert os._exit is before
-
-
-@pytest.mark.parametrize(
-    ("printed", "error"),
-    [
-        (
-            """Error while loading plugin "pytest11".
-ModuleNotFoundError: No module named 'pytest_optional_tests'
-""",
-            "ModuleNotFoundError: No module named 'pytest_optional_tests'",
-        ),
-        ('Error while loading plugin "x".\n', 'Error while loading plugin "x".'),
-        ("", ""),
-    ],
-)
-def test_of_a_plug_in_that_cannot_be_loaded_the_error_is_said(printed, error):
-    assert error_of(printed) == error

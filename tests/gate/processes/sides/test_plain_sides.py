@@ -147,7 +147,7 @@ def suite(tmp_path_factory):
     is tested. Warnings are errors.
     """
     folder = tmp_path_factory.mktemp("suite")
-    measured = {
+    files = {
         "test_own.py": TESTS,
         "test_unstable.py": UNSTABLE,
         "test_paths.py": PATHS,
@@ -163,8 +163,8 @@ def suite(tmp_path_factory):
         "test_once.py": ONCE,
         "test_marked.py": MARKED.replace("codspeed_benchmark", "benchmark"),
     }
-    plan, listings = surveyed(planned(folder, {**measured, **surveyed_only}), folder)
-    cases = [case for case in listings[BASE].cases if case.partition("::")[0] in measured]
+    plan, listings = surveyed(planned(folder, {**files, **surveyed_only}), folder)
+    cases = [case for case in listings[BASE].cases if case.partition("::")[0] in files]
     cases.remove(NOT_MEASURED)
     cores = sorted(os.sched_getaffinity(0))
     return Suite(folder, plan, listings, trial_result(plan, folder, 2, cases, cores))
