@@ -256,7 +256,8 @@ def reach_of(clone: Path, options: GateOptions) -> Reach:
             arguments=options.pytest,
             phases=(),
         )
-        _, _, header = survey_sides(options, plan, clone, 1, folder / "log", lambda _: None)
+        with Progress(None) as progress:
+            _, _, header = survey_sides(options, plan, clone, 1, folder / "log", progress)
     return header.reach
 
 

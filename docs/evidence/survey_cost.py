@@ -21,6 +21,7 @@ from mnistbench.gate.options import GateOptions
 from mnistbench.gate.processes.starting import Plan, stage_home
 from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import BASE, HEAD
+from mnistbench.showing.progress import Progress
 
 #: Surveys with following, and as many without.
 PAIRS = 5
@@ -68,7 +69,8 @@ def survey_cpu_s(tree: Path, arguments: tuple[str, ...], *, follows_code: bool) 
         )
         options = GateOptions(base="HEAD", pytest=arguments)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        survey_sides(options, plan, tree, 1, scratch / "log", lambda _: None)
+        with Progress(None) as progress:
+            survey_sides(options, plan, tree, 1, scratch / "log", progress)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
