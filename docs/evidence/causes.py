@@ -1,6 +1,6 @@
 """Whether the gate names the function that got slower.
 
-    python3.13 docs/evidence/causes.py [--commits] FOLDER [PROJECT ...]
+    python3.13 docs/evidence/causes.py [--commits | --rankings] FOLDER [PROJECT ...]
 
 Clones each project into FOLDER. For each slowdown of injections.toml it changes the working tree on
 top of the project's commit, and runs ``mnistbench gate --base HEAD`` on one benchmark. With
@@ -15,11 +15,18 @@ Prints a row for each injection, with the first cause that the gate names and th
 injected function among its causes, and how often it is the first one and among the first three,
 with exact 95 % intervals. Of a commit it prints its subject, the functions that it changes, and the
 causes.
+
+With ``--rankings`` it measures no times: it surveys both sides of all injections and commits,
+collects the call paths of the cases once, keeps them in FOLDER/profiles.jsonl, and prints how often
+each of three methods has the right function as the first one: the attribution of the gate; the
+functions that differ, in the order in which their total time changed; and the same without the time
+of other functions that differ. It prints the cases in which they do not agree.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -29,17 +36,29 @@ import tempfile
 import time
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import reach
 from reach import NO_ASYNCIO, Project, cloned, git, share
 
+from mnistbench.core.reading import read_text
 from mnistbench.core.units import and_more, duration, percent
+from mnistbench.gate.copies import trees
+from mnistbench.gate.decide.statistics.case_profile import CaseProfile, total_times
+from mnistbench.gate.explain.attribution import LEAST_SHARE, causes
+from mnistbench.gate.explain.other_changes import with_others
+from mnistbench.gate.explain.profiles import measure_profiles
+from mnistbench.gate.options import GateOptions
+from mnistbench.gate.processes.starting import Plan, stage_home
 from mnistbench.gate.survey.reach.source import read
+from mnistbench.gate.survey.surveying import survey_sides
+from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import IMPROVED, REGRESSED
+from mnistbench.showing.progress import Progress
 
 INJECTIONS = Path(__file__).with_name("injections.toml")
 
@@ -48,8 +67,14 @@ OLD = "<old>"
 
 OPTIONS = ("--threshold", "5%", "--budget", "120s")
 
+#: Of all random decisions while call paths are collected.
+SEED = 1
+
 #: Among so many causes the injected function should be.
 FEW = 3
+
+#: Least change of a profiled iteration of a commit whose call paths are ranked, as a share.
+LEAST_CHANGE = 0.05
 
 #: Most changed functions of a commit that are printed.
 MOST_CHANGES = 8
@@ -292,7 +317,7 @@ def as_result(line: str) -> Result:
     return Result(**{**fields, "findings": findings})
 
 
-def keep(file: Path, result: Result) -> None:
+def keep(file: Path, result: Result | Profiled) -> None:
     with file.open("a") as stream:
         stream.write(json.dumps(asdict(result)) + "\n")
 
@@ -404,12 +429,205 @@ def commit_lines(clone: Path, commit: Commit, result: Result) -> Iterator[str]:
             yield f"  {finding.no_cause}"
 
 
+# ---- Compare two methods -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """The call paths of the affected cases of an injection or a commit."""
+
+    key: str
+    profiles: Mapping[str, CaseProfile]
+
+
+def profiled(key: str, clone: Path, project: Project, base: str, part: Sequence[str]) -> Profiled:
+    """Survey both sides as the gate does, and collect the call paths of the cases once."""
+    arguments = (*part, *SUITE_OPTIONS.get(project.name, ()))
+    with (
+        mock.patch.dict(os.environ, project.variables),
+        contextlib.chdir(clone),
+        tempfile.TemporaryDirectory() as temporary,
+    ):
+        folder = Path(temporary).resolve()
+        options = GateOptions(base=base, pytest=arguments)
+        plan = Plan(
+            trees={
+                BASE: trees.copy_revision(clone, base, folder / BASE),
+                HEAD: trees.copy_working_tree(clone, folder / HEAD),
+            },
+            pythons=dict.fromkeys((BASE, HEAD), sys.executable),
+            variables=options.variables,
+            home=stage_home(folder),
+            repository=clone,
+            arguments=arguments,
+            phases=(),
+        )
+        log = folder / "log"
+        with Progress(None) as progress:
+            plan, code, header = survey_sides(options, plan, clone, SEED, log, progress)
+        profiles = measure_profiles(plan, SEED, list(header.labels), log, code)
+        return Profiled(
+            key,
+            {case: with_others(profile, case, header, code) for case, profile in profiles.items()},
+        )
+
+
+def collect_profiles(folder: Path, names: Sequence[str]) -> dict[str, Profiled]:
+    """Collect the call paths of the injections and the commits that the file does not have."""
+    file = folder / "profiles.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    known = {one.key: one for one in (read_text(line, Profiled) for line in lines)}
+    for measurement in (*load_injections(), *COMMITS):
+        if (names and measurement.project not in names) or measurement.key in known:
+            continue
+        project = PROJECTS[measurement.project]
+        clone = cloned(folder, project)
+        if isinstance(measurement, Injection):
+            git(clone, "checkout", "--quiet", "--force", "--detach", project.newest)
+            measurement.apply(clone)
+            one = profiled(measurement.key, clone, project, "HEAD", [measurement.case])
+            git(clone, "checkout", "--quiet", "--force", "HEAD")
+        else:
+            git(clone, "checkout", "--quiet", "--force", "--detach", measurement.revision)
+            one = profiled(measurement.key, clone, project, "HEAD~1", measurement.part)
+        keep(file, one)
+        known[one.key] = one
+        print(f"profiled: {measurement.project} {measurement.key}", file=sys.stderr, flush=True)
+    return known
+
+
+def by_attribution(profile: CaseProfile) -> list[str]:
+    """Return the causes of the gate."""
+    return [cause.function for cause in causes(profile, only_tree=True).functions]
+
+
+def by_total_time(profile: CaseProfile) -> list[str]:
+    """Return the functions that differ, those whose total time changed most first."""
+    paths = profile.paths
+    changes_ns = total_times(
+        [path.head_self_ns - path.base_self_ns for path in paths], [path.parent for path in paths]
+    )
+    parts_ns: dict[int, float] = defaultdict(float)
+    above: list[frozenset[int]] = []  # the functions of each path
+    for path, row in enumerate(paths):
+        functions = above[row.parent] if row.parent >= 0 else frozenset[int]()
+        if row.function not in functions:  # the time of recursive calls is that of the first one
+            parts_ns[row.function] += changes_ns[path]
+        above.append(functions | {row.function})
+    return differing(profile, parts_ns)
+
+
+def by_time_below(profile: CaseProfile) -> list[str]:
+    """Do as ``by_total_time``, but without the time of other functions that differ, and below."""
+    parts_ns: dict[int, float] = defaultdict(float)
+    blamed: list[int] = []  # for each path the last function that differs; -1 if there is none
+    for row in profile.paths:
+        outer = blamed[row.parent] if row.parent >= 0 else -1
+        blamed.append(row.function if profile.functions[row.function].change else outer)
+        parts_ns[blamed[-1]] += row.head_self_ns - row.base_self_ns
+    parts_ns.pop(-1, None)
+    return differing(profile, parts_ns)
+
+
+def differing(profile: CaseProfile, parts_ns: Mapping[int, float]) -> list[str]:
+    """Return the functions that differ and explain enough to be named, the largest part first."""
+    change_ns = sum(path.head_self_ns - path.base_self_ns for path in profile.paths)
+    shares = {
+        function: part_ns / change_ns
+        for function, part_ns in parts_ns.items()
+        if profile.functions[function].change
+    }
+    ranked = sorted(shares, key=lambda function: -shares[function])
+    return [
+        profile.functions[function].name for function in ranked if shares[function] >= LEAST_SHARE
+    ]
+
+
+METHODS: Mapping[str, Callable[[CaseProfile], list[str]]] = {
+    "the attribution": by_attribution,
+    "total time of the functions that differ": by_total_time,
+    "their time without others that differ": by_time_below,
+}
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What each method makes of a case."""
+
+    what: str
+    ranks: Sequence[int]  # of the right function; 0 if it is not named
+    firsts: Sequence[str]
+    has_distractor: bool = False
+
+
+def ranked(what: str, profile: CaseProfile, right: Iterable[str], distractor: str = "") -> Ranked:
+    names = [method(profile) for method in METHODS.values()]
+    right = set(right)
+    ranks = [
+        next((place for place, name in enumerate(one, 1) if around(name) in right), 0)
+        for one in names
+    ]
+    return Ranked(what, ranks, [one[0] if one else "none" for one in names], bool(distractor))
+
+
+def compare_rankings(folder: Path, names: Sequence[str]) -> None:
+    known = collect_profiles(folder, names)
+    injected = [
+        ranked(f"{one.project}, {one.kind}", profile, one.functions, one.distractor)
+        for one in load_injections()
+        if one.key in known
+        for profile in known[one.key].profiles.values()
+    ]
+    of_commits = []
+    for commit in COMMITS:
+        if commit.key not in known:
+            continue
+        clone = cloned(folder, PROJECTS[commit.project])
+        right = set(changed_functions(clone, commit, PROJECTS[commit.project].code))
+        for case, profile in known[commit.key].profiles.items():
+            if abs(profiled_change(profile)) >= LEAST_CHANGE:
+                what = f"{commit.project} {commit.revision}, {case.rpartition('::')[2]}"
+                of_commits.append(ranked(what, profile, right))
+    groups = {
+        "injections: first": [[rank == 1 for rank in one.ranks] for one in injected],
+        f"among the first {FEW}": [[1 <= rank <= FEW for rank in one.ranks] for one in injected],
+        "with a distractor: first": [
+            [rank == 1 for rank in one.ranks] for one in injected if one.has_distractor
+        ],
+        "cases of commits: first": [[rank == 1 for rank in one.ranks] for one in of_commits],
+    }
+    print(row("ranked by", *groups), f"|{'---|' * (1 + len(groups))}", sep="\n")
+    for number, method in enumerate(METHODS):
+        cells = (f"{sum(hits[number] for hits in rows)} of {len(rows)}" for rows in groups.values())
+        print(row(method, *cells))
+    print()
+    for one in (*injected, *of_commits):
+        if len(set(one.ranks)) > 1 or len(set(one.firsts)) > 1:
+            texts = (
+                f"{rank or 'none'} (first `{first.rpartition(':')[2]}`)"
+                for rank, first in zip(one.ranks, one.firsts, strict=True)
+            )
+            print(row(one.what, *texts))
+
+
+def profiled_change(profile: CaseProfile) -> float:
+    """Return the change of a profiled iteration, as a share."""
+    base_ns, head_ns = (
+        sum(getattr(path, f"{side}_self_ns") for path in profile.paths) for side in (BASE, HEAD)
+    )
+    return head_ns / base_ns - 1
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=lambda text: Path(text).resolve())
     parser.add_argument("names", nargs="*", metavar="PROJECT")
     parser.add_argument("--commits", action="store_true")
+    parser.add_argument("--rankings", action="store_true")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    measure = measure_commits if arguments.commits else measure_injections
+    if arguments.rankings:
+        measure = compare_rankings
+    else:
+        measure = measure_commits if arguments.commits else measure_injections
     measure(arguments.folder, arguments.names)
