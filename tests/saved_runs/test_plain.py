@@ -6,6 +6,7 @@ What they leave out, how they are encoded, and names that occur twice.
 import gzip
 import json
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -172,7 +173,7 @@ def test_a_benchmark_that_is_left_out_is_missing(run):
     )
     code, out, _ = run("compare", base, head, "--case-fail", "10%")
     assert code == EXIT_INCONCLUSIVE
-    assert "missing: in the base but not in this run: test_a.py::b" in out
+    assert re.search(r"^missing: .*: test_a\.py::b", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("which", ["base", "head"])
@@ -495,7 +496,7 @@ def test_a_benchmark_that_was_repeated_on_one_side_only_is_new_or_missing(run):
     assert "new, not compared: test_a.py::test_a (2)" in out
     code, out, _ = run("compare", twice, once, "--case-fail", "10%")
     assert code == EXIT_INCONCLUSIVE
-    assert "missing: in the base but not in this run: test_a.py::test_a (2)" in out
+    assert re.search(r"^missing: .*: test_a\.py::test_a \(2\)", out, re.MULTILINE)
 
 
 def test_cases_with_records_are_numbered_too():
