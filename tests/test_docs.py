@@ -118,30 +118,6 @@ def named(words):
     return " ".join(words) or "(nothing)"
 
 
-def test_every_command_that_is_shown_is_of_a_kind_that_a_test_runs():
-    kinds = {words[0] for words in ALL}
-    assert kinds == {
-        "mnistbench",
-        "tox",
-        "pytest",
-        "python",
-        "python3",
-        "git",
-        "docker",
-        "torchrun",
-        "pip",
-    }
-    assert {words[1:3] for words in ALL if words[0] == "python"} == {
-        ("-m", "tox"),
-        ("-m", "pip"),
-        ("docs/make_class.py", "demo"),
-    }
-    assert {words[1:3] for words in ALL if words[0] == "git"} == {
-        ("bisect", "start"),
-        ("bisect", "run"),
-    }
-
-
 @pytest.fixture(scope="module")
 def saved_runs(tmp_path_factory):
     """A git repository with the branches main and work, and a saved run of each."""
@@ -365,11 +341,17 @@ def test_shown_tox_environments_exist():
     assert all(words[0] == "-e" for words in TOX if words)
 
 
-def test_shown_pip_commands_name_dependency_groups_that_exist():
-    pairs = [pair for words in first("python", "-m", "pip") for pair in itertools.pairwise(words)]
+def test_shown_pip_commands_name_dependency_groups_and_extras_that_exist():
+    pip_commands = first("python", "-m", "pip") + first("pip")
+    pairs = [pair for words in pip_commands for pair in itertools.pairwise(words)]
     groups = {group for option, group in pairs if option == "--group"}
     assert groups
     assert groups <= set(PROJECT["dependency-groups"])
+    ours = re.compile(r"(?:mnistbench|\.)\[(.+)\]")
+    listed = [ours.fullmatch(word) for words in pip_commands for word in words]
+    extras = {extra for match in listed if match for extra in match[1].split(",")}
+    assert extras
+    assert extras <= set(PROJECT["project"]["optional-dependencies"])
 
 
 @pytest.mark.parametrize("page", PAGES)

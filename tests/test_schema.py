@@ -16,6 +16,7 @@ import gate_builders
 import pytest
 import strategies
 from gate_builders import ADD, CASE, CLONE, GEMM, LABEL, MM, Measured, recorded, series
+from gate_scenes import SCENES
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -136,14 +137,7 @@ REPLACED_CASE = Measured(
 OTHER = "bench/test_step.py::test_step[mlp-b1-cpu]"
 
 VERDICTS = {
-    "passed": (PASSED, lambda: concluded(Measured())),
-    "regressed": (REGRESSED, lambda: concluded(SLOWER_CASE, 8)),
-    "accepted": (
-        PASSED,
-        lambda: concluded(SLOWER_CASE, 8, accept=("*:*:50%",), reason="it is exact now"),
-    ),
     "flagged and not measured again": (INCONCLUSIVE, lambda: concluded(SLOWER_CASE)),
-    "replaced": (REGRESSED, lambda: concluded(REPLACED_CASE, 8)),
     "once": (
         REGRESSED,
         lambda: concluded(
@@ -280,6 +274,11 @@ def test_a_verdict_is_valid(name):
     outcome, make = VERDICTS[name]
     document = as_json(make())
     assert (document["outcome"], complaints("gate", document)) == (outcome, [])
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_verdict_whose_report_is_tested_is_valid(scene):
+    assert complaints("gate", as_json(SCENES[scene]())) == []
 
 
 @pytest.mark.parametrize("report", CURRENT)

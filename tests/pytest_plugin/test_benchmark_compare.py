@@ -200,10 +200,7 @@ def test_without_a_saved_run_operations_are_shown_and_how_to_save_one(project):
         [
             "forward tiny on synthetic, cpu, float32: self CPU time per iteration",
             HEADING,
-            (
-                "missing: no saved run to compare with; save one with: pytest bench "
-                "--benchmark-autosave"
-            ),
+            "missing: no saved run to compare with; *",
         ]
     )
 
@@ -351,7 +348,7 @@ def test_an_accepted_regression_and_a_case_that_may_be_missing_pass_and_are_echo
     result.stdout.fnmatch_lines_random(
         [
             "accepted up to *; reason: new kernel",
-            "missing: in the base but not in this run: * (passed over: --op-allow-missing)",
+            "missing: * (passed over: --op-allow-missing)",
             "thresholds: passed*",
         ]
     )
@@ -415,10 +412,7 @@ def test_cases_with_other_threads_are_not_judged(project):
     result.stdout.fnmatch_lines(
         [
             "different threads: 1 -> 2; this alone may change times",
-            (
-                "missing: in the base but not in this run: "
-                "test_bench.py::test_forward?tiny-b4-cpu?, * (threads 1 -> 2): *"
-            ),
+            "missing: *: test_bench.py::test_forward?tiny-b4-cpu?, * (threads 1 -> 2): *",
         ]
     )
 

@@ -281,16 +281,16 @@ def test_every_report_can_be_made_of_any_session(base, head):
 @pytest.mark.parametrize(
     ("name", "cells", "complaint"),
     [
-        ("shapes", None, "shapes: Expected `array`, got `null`"),
-        ("kernels", [[], [5]], "kernels[1][0]: Expected `str`, got `int`"),
-        ("calls", [10**400, 1.5], "calls[0]: Number out of range"),
+        ("shapes", None, "shapes: "),
+        ("kernels", [[], [5]], "kernels[1][0]: "),
+        ("calls", [10**400, 1.5], "calls[0]: "),
         ("calls", [1.5, float("nan")], "is not JSON (NaN is no number)"),
         ("calls", [1, -0.5], "calls needs numbers of calls"),
-        ("self_ns", [1, 2.5], "self_ns[1]: Expected `int`, got `float`"),
+        ("self_ns", [1, 2.5], "self_ns[1]: "),
         ("memory_bytes", [0, 2**63], "memory_bytes needs sizes"),
         ("name", ["aten::mm"], "has columns of different length"),
         ("self_ns", [], "has columns of different length"),
-        ("module", {"0": "fc1"}, "module: Expected `array`, got `object`"),
+        ("module", {"0": "fc1"}, "module: "),
     ],
     ids=str,
 )

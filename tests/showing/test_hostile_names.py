@@ -12,6 +12,7 @@ from hostile_builders import NAMES, is_clean
 from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.judge import judge
+from mnistbench.core.errors import RecordError
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.saved_runs.report import history_table, list_table
 from mnistbench.saved_runs.run import Run
@@ -158,6 +159,6 @@ def test_an_error_is_printable(name):
     # are in it.
     document = builders.saved_file()
     document["mnistbench"]["environment"]["allocator"] = {name: 5}
-    with pytest.raises(Exception, match="Expected `str`, got `int`") as error:
+    with pytest.raises(RecordError, match=r"allocator\[") as error:
         Run.from_json(document, f"{name}.json")
     assert is_one_line(str(error.value))

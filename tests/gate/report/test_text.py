@@ -84,13 +84,40 @@ def rounded(text):
 
 
 @pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize("form", FORMS)
-def test_a_verdict_is_reported(golden, scenes, scene, form):
-    text = rendered(scenes[scene], form, 3)
-    golden(
-        rounded(text) if form == "json" else text,
-        f"gate_{scene}.{'txt' if form == 'terminal' else form}",
-    )
+@pytest.mark.parametrize(("form", "ending"), [("terminal", "txt"), ("markdown", "markdown")])
+def test_a_verdict_is_reported(golden, scenes, scene, form, ending):
+    golden(rendered(scenes[scene], form, 3), f"gate_{scene}.{ending}")
+
+
+def test_a_verdict_is_reported_as_json(golden, scenes):
+    """One file has it whole; that of every scene has the schema (tests/test_schema.py)."""
+    golden(rounded(rendered(scenes["regressed"], "json", 3)), "gate_regressed.json")
+
+
+def data_of(verdict):
+    return json.loads(rendered(verdict, "json", 3))
+
+
+def test_json_of_a_gate_that_passed_has_the_slowdown_that_is_ruled_out(scenes):
+    data = data_of(scenes["passed"])
+    bounds = (data["no_regression_of"], data["no_regression_of_means"])
+    assert bounds == pytest.approx((0.00285, 0.00285), rel=0.01)
+    assert data["only_head"] == ["bench/test_step.py::test_step[mlp-b1-cpu]"]
+    assert (data["findings"], data["reasons"]) == ([], [])
+
+
+def test_json_of_an_inconclusive_gate_has_the_reasons_and_what_is_not_bounded(scenes):
+    data = data_of(scenes["inconclusive"])
+    assert [reason["kind"] for reason in data["reasons"]] == ["budget", "noise", "noise"]
+    assert {unbounded["case"] for unbounded in data["unbounded"]} == {OTHER_LABEL}
+    assert (data["different"], data["elapsed_seconds"]) == ([OTHER_LABEL], 412.0)
+
+
+def test_json_of_accepted_regressions_has_their_reason(scenes):
+    findings = data_of(scenes["accepted"])["findings"]
+    assert {(finding["verdict"], finding["accepted"]) for finding in findings} == {
+        (REGRESSED, "it is exact now")
+    }
 
 
 @pytest.mark.parametrize(
@@ -213,14 +240,7 @@ def test_what_occurs_once_has_a_table_and_a_sentence():
     found = next(
         line for line in text.splitlines() if line.startswith("regressed: import (all cases), +5")
     )
-    assert re.search(
-        (
-            r"\(\+\d\d\.\d % to \+\d\d\.\d %\), \d\d\.\d ms -> \d\d\.\d ms; "
-            r"confirmed by 8 fresh trials, which show \+\d\d\.\d % or more; "
-            r"more than the limit of 20\.0 %$"
-        ),
-        found,
-    )
+    assert re.search(r", \d\d\.\d ms -> \d\d\.\d ms; confirmed by .* 20\.0 %$", found)
     table = text.partition("once in a process: ")[2].partition("\n\n")[0]
     assert re.search(r"^import +all cases +\d\d\.\d ms -> \d\d\.\d ms +\+5", table, re.MULTILINE)
     assert re.search(
@@ -250,9 +270,7 @@ def test_iterations_that_show_cpu_time_alone_are_not_counted_as_seen():
 
 def test_a_bound_below_no_change_excludes_any_regression():
     verdict = with_decision(passed(), cases=(gate_builders.estimate(-0.05, -0.06, -0.04),))
-    assert last_line(verdict).startswith(
-        "passed: no regression in the median time of any case, nor of "
-    )
+    assert last_line(verdict).startswith("passed: no regression in the median time")
 
 
 def test_improvements_are_counted_in_the_last_line():
@@ -589,14 +607,6 @@ def found_lines(case, what, word="regressed", **changes):
     return lines[number : number + 2]
 
 
-def test_an_operation_that_is_called_more_often_says_so_beside_its_slowdown():
-    case = slower(new={MM: {"calls": 2.0}})
-    assert found_line(case, "aten::mm, forward fc1").endswith(
-        " or more; more than the limit of 5.0 %; 1 -> 2 calls"
-    )
-    assert found_cause(case, "wall time") == "aten::mm, forward fc1: 1 -> 2 calls"
-
-
 def test_an_operation_whose_name_has_a_colon_says_what_differs_and_nothing_else():
     case = Measured(
         6_000_000,
@@ -605,7 +615,7 @@ def test_an_operation_whose_name_has_a_colon_says_what_differs_and_nothing_else(
         new={ENGINE: {"calls": 2.0}},
     )
     line = found_line(case, "evaluate_function: AddmmBackward0, backward fc1")
-    assert line.endswith(" or more; more than the limit of 5.0 %; 1 -> 2 calls")
+    assert line.endswith(" %; 1 -> 2 calls")
 
 
 # ---- replaced operations -------------------------------------------------------------------------
@@ -629,9 +639,7 @@ def test_a_new_operation_says_what_it_adds_to_the_case():
     case = Measured(factor=1.025, operations={**QUIET, CLONE: (100_000, 1.0)}, only_new=[CLONE])
     line = found_line(case, "nothing -> aten::clone, forward fc1")
     assert re.search(
-        r"\), \+2\.\d % of the case \(.*\), 0 ns -> 9\d\.\d us; confirmed by .* or more; "
-        r"more than the limit of 0\.5 %$",
-        line,
+        r"\), \+2\.\d % of the case \(.*\), 0 ns -> 9\d\.\d us; confirmed by .* 0\.5 %$", line
     )
 
 
@@ -913,9 +921,7 @@ def test_of_many_trials_far_from_the_others_the_farthest_three_are_shown():
 
 def test_without_an_exact_difference_no_cause_is_named():
     assert "cause" not in found_line(slower(), "wall time")
-    assert found_line(slower(), "aten::mm, forward fc1").endswith(
-        " or more; more than the limit of 5.0 %"
-    )
+    assert "calls" not in found_line(slower(), "aten::mm, forward fc1")
 
 
 def test_a_regression_shows_its_confirmed_change_beside_the_limit():

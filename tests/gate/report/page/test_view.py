@@ -101,17 +101,9 @@ def test_the_outcome_and_its_limitations_are_those_of_every_report(scenes, scene
 # ---- Findings ------------------------------------------------------------------------------------
 
 
-def test_a_finding_has_its_cause_and_a_link_to_its_case(scenes):
+def test_a_finding_has_a_link_to_its_case(scenes):
     root = page_of(scenes["regressed"])
-    table = table_after(root, "findings")
-    wall, product = cells_of(table)
-    assert (wall["verdict"], wall["base"]) == (REGRESSED, "4.05 ms")
-    assert wall["change"] == "+7.5 % +7.2 % to +7.7 %"
-    assert wall["what"].startswith(f"wall time {LABEL} likely cause: aten::mm, forward fc1: 1 -> 2")
-    assert "confirmed by 8 fresh trials" in wall["what"]
-    assert product["what"].startswith(f"aten::mm, forward fc1 {LABEL} confirmed by ")
-    assert "; 1 -> 2 calls" in product["what"]
-    link = table.all("a")[0]
+    link = table_after(root, "findings").all("a")[0]
     [case] = [row for row in root.all("tr", class_="case") if LABEL in row.text]
     assert link.attributes["href"] == f"#{case.attributes['id']}"
 
@@ -294,7 +286,6 @@ def test_operations_have_base_and_head_side_by_side(scenes):
 def test_what_replaces_an_operation_is_one_row_with_the_calls_of_both_sides(scenes):
     rows = operations_of(page_of(scenes["replaced"]))
     [name] = [name for name in rows if "aten::_scaled_mm" in name[0]]
-    assert name[0] == "aten::mm -> aten::_scaled_mm + aten::add_, forward fc1"
     assert name[1:3] == ("forward", "fc1")
     assert sorted(name[3].split("; ")) == [
         "aten::_scaled_mm, forward fc1",
