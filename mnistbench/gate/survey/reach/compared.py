@@ -121,6 +121,12 @@ class ComparedCode:
         """Whether the text of a function, or of the statement at a line, differs in a file."""
         return (path, what) in self._edited.functions or (path, what) in self._edited.lines
 
+    def line_in_head(self, path: str, name: str) -> int:
+        """Return the first line of a function in its file of the head; 0 if it has none."""
+        source = self.sides[HEAD].source(path)
+        functions = source.functions if source else ()
+        return next((function.line for function in functions if function.name == name), 0)
+
     def is_fixture(self, path: str, name: str) -> bool:
         """Whether a function of a file is a fixture of pytest, by its decorators."""
         return any(
