@@ -15,12 +15,13 @@ from mnistbench.gate.explain.texts import LIKELY, named
 from mnistbench.gate.report.outcome import counted_findings, limits_of_result, outcome_text
 from mnistbench.gate.report.rows import FindingGroup, Rows, change_with_interval, rows_by_noun
 from mnistbench.gate.survey.reach.differences import GONE
-from mnistbench.judging.verdicts import IMPROVED, PASSED
+from mnistbench.judging.verdicts import IMPROVED, PASSED, REGRESSED
 from mnistbench.showing.text import Link, Text
 
-#: Lines of a first screen, and characters of a line on a phone. What does not fit is counted.
+#: Lines of a first screen. What does not fit is counted.
 _SCREEN_LINES = 15
-_LINE_CHARACTERS = 44
+#: Characters of a line on a phone (380 pixels), less what names leave free that cannot be broken.
+_LINE_CHARACTERS = 38
 
 #: Most characters of a name, which may be much longer than a line.
 _NAME_CHARACTERS = 100
@@ -38,7 +39,11 @@ def first_screen(rows: Rows, environ: Mapping[str, str] = os.environ) -> tuple[s
     """
     outcome = outcome_text(rows, is_brief=True)
     tree = address_of_head(rows.verdict.header.head, environ)
-    slowdowns = [_slowdown(group, tree) for group in rows.groups if group.rows[0].finding.is_slower]
+    # The outcome says which ones have regressed, unless the gate was broken off.
+    implied = REGRESSED if rows.verdict.outcome == REGRESSED else ""
+    slowdowns = [
+        _slowdown(group, tree, implied) for group in rows.groups if group.rows[0].finding.is_slower
+    ]
     improved = [row for row in rows.findings if row.finding.verdict == IMPROVED]
     # The outcome of a pass counts them.
     counts_improved = improved and rows.verdict.outcome != PASSED
@@ -77,31 +82,30 @@ def _fitting(lines: list[Text], height: int, noun: str, *, least: int = 0) -> li
     return fitting
 
 
-def _slowdown(group: FindingGroup, tree: str) -> Text:
-    """Return the first finding of a group, how many others it has, and the likely cause."""
+def _slowdown(group: FindingGroup, tree: str, implied: str) -> Text:
+    """Return the first finding of a group, how many others it has, and the likely cause.
+
+    Args:
+        group: whose first finding is a slowdown.
+        tree: address of the files of the head.
+        implied: a verdict that the line need not have.
+    """
     first = group.rows[0]
-    nouns = rows_by_noun([first])
-    others = [
-        row
-        for row in group.rows
-        if row.finding.is_slower
-        and not (first.finding.quantity.is_case and row.name == first.name)
-        and row is not first
-    ]
-    counts = [
-        units.counted(len(counted), f"more {noun}" if noun in nouns else noun)
-        for noun, counted in rows_by_noun(others).items()
-    ]
+    [noun_of_first] = rows_by_noun([first])
+    verdict = "" if first.verdict == implied else f"{first.verdict}: "
     name = units.cut(first.name, _NAME_CHARACTERS)
-    found = units.joined(
-        [
-            f"{first.verdict}: {name}, {change_with_interval(first.estimate, first.trials)}",
-            *counts,
-        ]
-    )
+    found = [f"{verdict}{name}, {change_with_interval(first.estimate, first.trials)}"]
+    slower = [row for row in group.rows if row.finding.is_slower]
+    for noun, counted in rows_by_noun(slower).items():
+        if noun != noun_of_first:
+            found.append(units.counted(len(counted), noun))
+        elif len(counted) > 1:
+            found.append(units.counted(len(counted) - 1, f"more {noun}"))
+    text = units.joined(found)
     if group.cause:
-        return Text([f"{found}; {LIKELY}", _place(group.cause, tree)])
-    return Text([f"{found}; {first.cause}" if first.cause.startswith(LIKELY) else found])
+        others = "" if group.is_only else " or another one"
+        return Text([f"{text}; {LIKELY}", _place(group.cause, tree), others])
+    return Text([f"{text}; {first.cause}" if first.cause.startswith(LIKELY) else text])
 
 
 def _reach(verdict: Verdict) -> Iterator[str]:
