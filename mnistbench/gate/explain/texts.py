@@ -160,6 +160,14 @@ def _without_functions(profile: CaseProfile, explained: Causes) -> Explanation:
             f"{LIKELY}{modules}, {unseen}", compiled[0], unseen, is_only=len(compiled) == 1
         )
     change = units.duration(explained.change_ns, signed=True)
+    used = {profile.functions[path.function]: None for path in profile.paths}
+    differing = [function for function in used if function.change]
+    if len(differing) == 1 and not profile.others:
+        return Explanation.by_one_of(
+            differing,
+            "nothing else that the case runs differs, but a profiled iteration does not show it "
+            f"({change})",
+        )
     return Explanation(f"no cause found: {change} {_PROFILED}{_what_differs(profile)}")
 
 
