@@ -73,7 +73,7 @@ exit "$FAKE_GH_CODE"
 ARTIFACT = "https://github.example/owner/project/actions/runs/34/artifacts/56"
 LINK = f"\n[All cases as a page: gate.html in this artifact]({ARTIFACT})\n"
 
-REPORT = "### mnistbench: regressed: 1 operation (step: aten::mm +9.0 %)\n\n- more\n"
+REPORT = "### mnistbench: regressed: 1 operation (step: aten::mm, +9.0 %)\n\n- more\n"
 ERROR = "--base 'origin/main...': no such commit"
 
 

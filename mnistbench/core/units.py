@@ -185,9 +185,9 @@ def and_more(
     return f"{named}{last}{len(items) - most} more" if len(items) > most else named
 
 
-def and_so_on(items: Sequence[str], most: int = NAMED) -> str:
+def and_so_on(items: Sequence[str], most: int = NAMED, separator: str = ", ") -> str:
     """Return ``a, b, ...``."""
-    return ", ".join([*items[:most], "..."] if len(items) > most else items)
+    return separator.join([*items[:most], "..."] if len(items) > most else items)
 
 
 def counted_names(names: Iterable[str], most: int, what: str = "") -> str:

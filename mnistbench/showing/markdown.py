@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from mnistbench.core.units import printable
 from mnistbench.showing.report import Block, Document, Figure, Part
 from mnistbench.showing.table import Table
 from mnistbench.showing.terminal import draw
-from mnistbench.showing.text import Cited, Code, Text
+from mnistbench.showing.text import Cited, Code, Link, Text
 
 #: Ends a word, so that GitHub makes no mention, issue number or link of plain text; it also reads
 #: character entities.
@@ -49,29 +49,30 @@ def markdown_report(
     blocks: Iterable[Block],
     outcome: str,
     *,
+    first_lines: Sequence[Text] | None = None,
     drawn: bool = False,
     limit: tuple[int, str] | None = None,
 ) -> str:
     """Return a whole report. Tables of cases are folded, to keep a comment short.
 
-    If it is ``drawn``, tables are as on a terminal, the first of them open: a plot made of
-    characters needs their width. ``limit`` is the most bytes, to which the longest parts are cut,
-    and how to see what is cut, for the line in its place.
+    With ``first_lines``, these are below the outcome, and everything else is folded. If it is
+    ``drawn``, tables are as on a terminal, the first of them open: a plot made of characters needs
+    their width. ``limit`` is the most bytes, to which the longest parts are cut, and how to see
+    what is cut, for the line in its place.
     """
     parts = [f"### mnistbench: {escaped(outcome)}"]
+    if first_lines is not None:
+        parts.append("\n".join(map(_item, first_lines)))
+        parts.append("<details><summary>the whole report</summary>")
+    tables = 0
     for block in blocks:
-        # They number themselves.
-        ranks = (str(line).partition(". ")[0].isdigit() for line in block.lines)
-        lines = [
-            f"{'' if is_rank else '- '}{escaped(str(line))}"
-            for is_rank, line in zip(ranks, block.lines, strict=True)
-        ]
+        lines = map(_item, block.lines)
         parts.append(
             "\n".join(
                 [
                     *(
                         [f"**{escaped(block.title)}**", ""]
-                        if block.title and (lines or block.drawing)
+                        if block.title and (block.lines or block.drawing)
                         else []
                     ),
                     *lines,
@@ -81,8 +82,10 @@ def markdown_report(
         if block.drawing:
             parts.append(f"<pre>\n{in_html_lines(block.drawing)}\n</pre>")
         for table in block.tables:
-            first = not any(part.startswith("<details") for part in parts)
-            parts.append(_drawn(table, opened=first) if drawn else _folded(table))
+            parts.append(_drawn(table, opened=not tables) if drawn else _folded(table))
+            tables += 1
+    if first_lines is not None:
+        parts.append("</details>")
     most, see_all = limit or (sys.maxsize, "")
     text = ""
     longest = most
@@ -90,6 +93,21 @@ def markdown_report(
         text = "\n\n".join(_cut(part, longest, see_all) for part in parts if part) + "\n"
         longest = longest * 9 // 10
     return text
+
+
+def _item(line: str | Text) -> str:
+    """Return a line as an item of a list, below the one that it belongs to."""
+    if isinstance(line, Text):
+        return f"- {''.join(map(_comment_piece, line))}"
+    text = line.lstrip(" ")
+    if line.partition(". ")[0].isdigit():  # it numbers itself
+        return escaped(line)
+    return f"{line[: len(line) - len(text)]}- {escaped(text)}"
+
+
+def _comment_piece(piece: str | Cited) -> str:
+    shown = escaped(str(piece))
+    return f"[{shown}](<{piece.address}>)" if isinstance(piece, Link) else shown
 
 
 def _cut(part: str, most_bytes: int, see_all: str) -> str:

@@ -109,7 +109,11 @@ def render(report: Report, form: str, *, colour: bool = False, width: int = 0) -
         return report.html()
     if form == "markdown":
         return markdown_report(
-            report.blocks, report.heading, drawn=report.drawn, limit=report.limit
+            report.blocks,
+            report.heading,
+            first_lines=report.first_lines,
+            drawn=report.drawn,
+            limit=report.limit,
         )
     return draw_report(report.blocks, colour=colour, width=width) + "\n"
 

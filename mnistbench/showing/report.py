@@ -19,6 +19,9 @@ from mnistbench.showing.text import Cited, Text
 #: Version of the JSON of reports.
 REPORT = 1
 
+#: Begins a line that belongs to the line above it: once for each level.
+INDENT = "  "
+
 
 @dataclass(frozen=True)
 class Block:
@@ -42,6 +45,8 @@ class Report:
     drawn: bool = False
     limit: tuple[int, str] | None = None  # most bytes of the Markdown, and how to see what is cut
     html: Callable[[], str] | None = None  # makes the HTML page; None for reports without one
+    # What the Markdown has above the blocks, which are then folded; None if they are not.
+    first_lines: Sequence[Text] | None = None
 
     @property
     def json(self) -> str:

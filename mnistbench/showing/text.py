@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Self
 
 from mnistbench.core import units
 
@@ -11,6 +12,19 @@ class Code(str):
     """Text in a code font: a name, a file or a command."""
 
     __slots__ = ()
+
+
+class Link(str):
+    """Text that leads to an address, if a format has links."""
+
+    __slots__ = ("address",)
+    address: str
+
+    def __new__(cls, text: str, address: str) -> Self:
+        """Return the text with its address."""
+        link = super().__new__(cls, text)
+        link.address = address
+        return link
 
 
 class Cited:

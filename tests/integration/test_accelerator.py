@@ -228,7 +228,7 @@ def test_the_figure_of_a_suite_has_its_steps(accelerator, tmp_path):
 
 
 def test_the_figure_of_a_gate_is_its_sentence(accelerator):
-    sentence = "regressed: 1 case (step: wall time +5.0 %)"
+    sentence = "regressed: 1 case (step, +5.0 %)"
     text = f"$ mnistbench gate\nregressed: wall time (step), +5.0 %\nVerdict:\n{sentence}\n\n"
     assert accelerator.gate_figure(text) == sentence
     assert accelerator.gate_figure("$ mnistbench gate\nmnistbench: cannot be measured\n") == ""

@@ -18,7 +18,7 @@ from mnistbench.showing.markdown import (
 )
 from mnistbench.showing.report import Block, Document, Figure, Section
 from mnistbench.showing.table import text_table
-from mnistbench.showing.text import Cited, Code, Text
+from mnistbench.showing.text import Cited, Code, Link, Text
 
 COMMENT = "<!-- -->"
 
@@ -116,6 +116,11 @@ def test_no_text_becomes_markup(text):
             "### mnistbench: x\n\n**A\\_b**\n\n- one\n- two \\*\n",
         ),
         ([Block("", ("one",))], "x", "### mnistbench: x\n\n- one\n"),
+        (
+            [Block("", ("one", "  below", "    below that", "two"))],
+            "x",
+            "### mnistbench: x\n\n- one\n  - below\n    - below that\n- two\n",
+        ),
         # Numbered by itself.
         (
             [Block("Look at", ("1. a", "2. b"))],
@@ -131,6 +136,19 @@ def test_no_text_becomes_markup(text):
 )
 def test_blocks_are_lists_and_plots_below_their_titles(blocks, heading, drawn):
     assert markdown_report(blocks, heading) == drawn
+
+
+def test_a_report_is_folded_below_its_first_lines():
+    link = Link("a_b (changed)", "https://example.org/a%20b#L3")
+    assert markdown_report(
+        [Block("Found", ("one",))], "x", first_lines=[Text(["a*: ", link]), Text(["two"])]
+    ) == (
+        "### mnistbench: x\n\n"
+        "- a\\*: [a\\_b \\(changed\\)](<https://example.org/a%20b#L3>)\n- two\n\n"
+        "<details><summary>the whole report</summary>\n\n"
+        "**Found**\n\n- one\n\n"
+        "</details>\n"
+    )
 
 
 def test_a_folded_table_has_a_title_in_html_and_cells_in_markdown():

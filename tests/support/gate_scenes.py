@@ -13,8 +13,15 @@ from gate_builders import (
     series,
 )
 
+from mnistbench.gate.decide.statistics.case_profile import (
+    CalledBy,
+    CallPath,
+    CaseProfile,
+    ProfiledFunction,
+)
 from mnistbench.gate.decide.statistics.raw_samples import COMPLETE, End, Reproducer
 from mnistbench.gate.decide.verdict.verdict import conclude
+from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.judging.acceptance import Acceptance
 
@@ -105,10 +112,41 @@ def replaced():
     return concluded(case, 8)
 
 
+THIRD_CASE = "tests/test_model.py::test_metrics"
+
+
+def profile_of(name, base_ns, head_ns, line=0):
+    """The call paths of a case in which a changed function takes all the time."""
+    changed = ProfiledFunction(name, "changed", differs_itself=True, is_of_tree=True, line=line)
+    paths = (CallPath(-1, 0, 1.0, 1.0, 0, 0), CallPath(0, 1, 1.0, 1.0, base_ns, head_ns))
+    calls = (CalledBy(MM, 1, base_ns, head_ns),)
+    return CaseProfile((ProfiledFunction("the case"), changed), paths, calls)
+
+
+def caused():
+    """A change makes two cases and an operation of each slower, another one a third case faster."""
+    forward = profile_of("pkg/model.py:Net.forward", 100_000, 900_000, line=12)
+    metrics = profile_of("pkg/metrics.py:mean", 900_000, 100_000, line=3)
+    labels = {CASE: LABEL, OTHER_CASE: OTHER_LABEL, THIRD_CASE: "test_model.py::test_metrics"}
+    return concluded(
+        {CASE: slower(), OTHER_CASE: slower(1.5), THIRD_CASE: Measured(factor=0.8, operations={})},
+        8,
+        end=End(profiles={CASE: forward, OTHER_CASE: forward, THIRD_CASE: metrics}),
+        labels=labels,
+        reach=Reach(
+            is_known=True,
+            reasons=dict.fromkeys(labels, ("runs pkg/model.py:Net.forward (changed)",)),
+            same={f"tests/test_other.py::test_{n}": f"test_other.py::test_{n}" for n in range(195)},
+            uncovered=("pkg/a.py:f", "pkg/a.py:g", "pkg/b.py:LIMIT"),
+        ),
+    )
+
+
 SCENES = {
     "passed": passed,
     "regressed": regressed,
     "inconclusive": inconclusive,
     "accepted": accepted,
     "replaced": replaced,
+    "caused": caused,
 }

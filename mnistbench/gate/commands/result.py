@@ -7,8 +7,8 @@ from dataclasses import replace
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.qualification.result import with_qualification
+from mnistbench.gate.report.comment import first_screen
 from mnistbench.gate.report.data import json_data
-from mnistbench.gate.report.outcome import sentence
 from mnistbench.gate.report.rows import SEE_ALL, Rows
 from mnistbench.gate.report.text import blocks
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
@@ -37,10 +37,12 @@ def report(verdict: Verdict) -> Report:
 
         return gate_page(verdict)
 
+    outcome, lines = first_screen(rows)
     return Report(
-        sentence(rows),
+        outcome,
         blocks(rows),
         document("gate", **json_data(rows)),
+        first_lines=lines,
         drawn=True,
         html=html,
     )

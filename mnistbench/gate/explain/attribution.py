@@ -20,7 +20,7 @@ import enum
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mnistbench.core.operation import BACKWARD
 from mnistbench.gate.decide.statistics.case_profile import (
@@ -93,6 +93,21 @@ class Causes:
     # than half of the change.
     spent: Cause | None = None
     suspects: tuple[Cause, ...] = ()  # what may then be the cause
+
+    def within_the_change(self) -> Causes:
+        """Return the same, and no part is larger than the change.
+
+        One may be, because others have changed the other way. It then explains all of the change.
+        """
+        return Causes(
+            self.change_ns,
+            tuple(map(self._within, self.functions)),
+            self.spent and self._within(self.spent),
+            tuple(map(self._within, self.suspects)),
+        )
+
+    def _within(self, cause: Cause) -> Cause:
+        return replace(cause, change_ns=self.change_ns, share=1.0) if cause.share > 1 else cause
 
     @property
     def are_enough(self) -> bool:

@@ -115,7 +115,13 @@ def _read(kind: str, name: str, change: str, code: ComparedCode | None) -> Itera
         return
     is_fixture = code is not None and kind == FUNCTION and code.is_fixture(path, what)
     is_itself = change in (CHANGED, NEW, GONE) or change.endswith(" is defined by it and differs")
-    yield OtherChange(FIXTURE if is_fixture else kind, name, change, differs_itself=is_itself)
+    yield OtherChange(
+        FIXTURE if is_fixture else kind,
+        name,
+        change,
+        differs_itself=is_itself,
+        line=code.line_in_head(path, what) if code is not None else 0,
+    )
 
 
 def _of_environment(header: GateHeader) -> Iterator[OtherChange]:

@@ -146,6 +146,7 @@ class _Joining:
         self._functions: dict[str, int] = {}
         self._changes: list[tuple[str, bool]] = []  # of each function
         self._of_tree: set[str] = set()
+        self._lines_of_head: dict[str, int] = {}
         self._varying: set[int] = set()
         self._positions: dict[tuple[int, int], int] = {}  # of a parent and a function
         self._parents: list[int] = []
@@ -180,6 +181,8 @@ class _Joining:
             self._changes.append(("", False))
         if function.path:
             self._of_tree.add(name)
+            if side == HEAD:
+                self._lines_of_head[name] = function.line
         if function.path and not self._changes[position][0]:
             run_code = RunCode(function.path, function.name, function.line)
             self._changes[position] = self._code.change(side, run_code)
@@ -227,6 +230,7 @@ class _Joining:
                 *change,
                 is_of_tree=name in self._of_tree,
                 calls_vary=position in self._varying,
+                line=self._lines_of_head.get(name, 0),
             )
             for (name, position), change in zip(self._functions.items(), self._changes, strict=True)
         )

@@ -6,7 +6,8 @@ The line of a finding with its probable cause, and which functions are called mo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from mnistbench.core import units
 from mnistbench.core.operation import CALLS, NO_MODULE, OpKey
@@ -54,6 +55,28 @@ _NAMED = {
 _PROFILED = "in a profiled iteration"
 
 
+@dataclass(frozen=True)
+class Explanation:
+    """What a report says of the cause of a finding."""
+
+    text: str = ""  # one sentence; empty if there is nothing to say
+    # What the sentence names first as the likely cause; None if it names none.
+    cause: ProfiledFunction | OtherChange | None = None
+    detail: str = ""  # what the sentence says beside the name of the cause
+    is_only: bool = False  # the sentence names no other likely cause
+
+    @classmethod
+    def by_one_of(
+        cls, suspects: Sequence[ProfiledFunction | OtherChange], detail: str
+    ) -> Explanation:
+        """Return that one of several things is the likely cause, the most probable first."""
+        first, *others = (named(suspect) for suspect in suspects)
+        if not others:
+            return cls(f"{LIKELY}{first}: {detail}", suspects[0], detail, is_only=True)
+        detail = f"or {units.and_more(others, MOST_NAMED - 1, ', or ', ', or ')}: {detail}"
+        return cls(f"{LIKELY}{first}, {detail}", suspects[0], detail)
+
+
 def causes_of(finding: GateFinding, verdict: Verdict) -> Causes | None:
     """Return the functions that explain a finding about the time of a case; None if unknown."""
     profile = _profile(finding, verdict)
@@ -61,60 +84,37 @@ def causes_of(finding: GateFinding, verdict: Verdict) -> Causes | None:
         return None
     header = verdict.header
     only_tree = not header.sides.packages and not any(header.variables.values())
-    explained = causes(profile, only_tree=only_tree)
+    explained = causes(profile, only_tree=only_tree).within_the_change()
     quantity = finding.best.quantity
     shown = explained.change_ns / (quantity.head - quantity.base or 1)
     return explained if shown >= LEAST_SHOWN else Causes(explained.change_ns, ())
 
 
-def cause_text(finding: GateFinding, verdict: Verdict) -> str:
-    """Return what probably made a case slower or faster; empty if there is nothing to say."""
+def explanation(finding: GateFinding, verdict: Verdict) -> Explanation:
+    """Return what probably made something slower or faster."""
     if _is_found_import(finding):
-        names = _differing_outside(verdict)
-        likely = units.and_more(names, MOST_NAMED, ", or ", ", or ")
-        return f"{LIKELY}{likely}, outside of tests" if names else ""
+        return _outside_of_tests(verdict)
     profile = _profile(finding, verdict)
     if profile is None:
-        return ""
+        return Explanation()
     if profile.why_not:
-        return f"cause not known: {profile.why_not}"
+        return Explanation(f"cause not known: {profile.why_not}")
     if finding.quantity.is_operation:
-        functions = _callers(profile, finding)
-        return f"{LIKELY}called by {units.and_more(functions, MOST_NAMED)}" if functions else ""
+        return _called_by(_callers(profile, finding))
     explained = causes_of(finding, verdict)
     assert explained is not None, "there are call paths"
-    change = units.duration(explained.change_ns, signed=True)
     if not explained.functions:
-        compiled = [named(other) for other in profile.others if other.kind == COMPILED]
-        if compiled:
-            modules = units.and_more(compiled, MOST_NAMED)
-            return f"{LIKELY}{modules}, whose functions the profiler does not see"
-        return f"no cause found: {change} {_PROFILED}{_what_differs(profile)}"
+        return _without_functions(profile, explained)
     if explained.spent:
-        return _suspected(explained, explained.spent, change)
+        return _suspected(explained, explained.spent)
     first = explained.functions[0]
+    detail = _described(first, explained)
     if explained.are_enough:
-        return f"{LIKELY}{_described(first, change)}"
-    return f"no function explains half of the change; the largest part: {_described(first, change)}"
-
-
-def cause_name(finding: GateFinding, verdict: Verdict) -> str:
-    """Return what probably made a case or an operation slower or faster; empty if unknown."""
-    if _is_found_import(finding):
-        names = _differing_outside(verdict)
-        return names[0] if len(names) == 1 else ""
-    profile = _profile(finding, verdict)
-    if profile is None or profile.why_not:
-        return ""
-    if finding.quantity.is_operation:
-        return next(iter(_callers(profile, finding)), "")
-    explained = causes_of(finding, verdict)
-    if explained is None or not explained.functions:
-        return ""
-    if explained.spent:
-        suspects = [named(cause.profiled) for cause in explained.suspects]
-        return suspects[0] if len(suspects) == 1 else ""
-    return named(explained.functions[0].profiled) if explained.are_enough else ""
+        return Explanation.by_one_of([first.profiled], detail)
+    return Explanation(
+        "no function explains half of the change; the largest part: "
+        f"{named(first.profiled)}: {detail}"
+    )
 
 
 def _is_found_import(finding: GateFinding) -> bool:
@@ -123,27 +123,71 @@ def _is_found_import(finding: GateFinding) -> bool:
     return is_import and (finding.is_slower or finding.verdict == IMPROVED)
 
 
-def _differing_outside(verdict: Verdict) -> list[str]:
-    """Return what differs and runs or is read outside of tests."""
-    return list(dict.fromkeys(named(other) for other in of_reasons(verdict.reach.outside)))
+def _outside_of_tests(verdict: Verdict) -> Explanation:
+    """Return that the import takes another time because of what differs outside of tests."""
+    differing = {named(other): other for other in of_reasons(verdict.reach.outside)}
+    if not differing:
+        return Explanation()
+    likely = units.and_more([*differing], MOST_NAMED, ", or ", ", or ")
+    [first, *others] = differing.values()
+    return Explanation(
+        f"{LIKELY}{likely}, outside of tests",
+        None if others else first,
+        "" if others else "outside of tests",
+        is_only=not others,
+    )
 
 
-def _suspected(explained: Causes, spent: Cause, change: str) -> str:
-    """Return what may have made an unchanged function slower or faster."""
-    part = units.duration(spent.change_ns, signed=True)
-    where = _where(spent)
-    if not explained.suspects:
-        return (
-            f"nothing that is known to differ explains it: {part} of {change} {_PROFILED}, {where}"
+def _called_by(functions: Sequence[ProfiledFunction]) -> Explanation:
+    """Return that functions which differ call an operation."""
+    if not functions:
+        return Explanation()
+    names = [named(function) for function in functions]
+    return Explanation(
+        f"{LIKELY}called by {units.and_more(names, MOST_NAMED)}",
+        functions[0],
+        f"called by it, {units.and_more(names[1:], MOST_NAMED - 1)}" if names[1:] else "",
+        is_only=not names[1:],
+    )
+
+
+def _without_functions(profile: CaseProfile, explained: Causes) -> Explanation:
+    """Return what differs if the profiled iterations do not show the change."""
+    if compiled := [other for other in profile.others if other.kind == COMPILED]:
+        modules = units.and_more([named(other) for other in compiled], MOST_NAMED)
+        unseen = "whose functions the profiler does not see"
+        return Explanation(
+            f"{LIKELY}{modules}, {unseen}", compiled[0], unseen, is_only=len(compiled) == 1
         )
-    names = [named(cause.profiled) for cause in explained.suspects]
-    likely = f"{LIKELY}{units.and_more(names, MOST_NAMED, ', or ', ', or ')}"
+    change = units.duration(explained.change_ns, signed=True)
+    used = {profile.functions[path.function]: None for path in profile.paths}
+    differing = [function for function in used if function.change]
+    if len(differing) == 1 and not profile.others:
+        return Explanation.by_one_of(
+            differing,
+            "nothing else that the case runs differs, but a profiled iteration does not show it "
+            f"({change})",
+        )
+    return Explanation(f"no cause found: {change} {_PROFILED}{_what_differs(profile)}")
+
+
+def _suspected(explained: Causes, spent: Cause) -> Explanation:
+    """Return what may have made an unchanged function slower or faster."""
+    where = _where(spent)
+    part = f"{_part(spent, explained)}, {where}"
+    if not explained.suspects:
+        return Explanation(f"nothing that is known to differ explains it: {part}")
     first = explained.suspects[0]
-    if len(names) == 1 and first.share >= LEAST_SHARE:
-        own = units.duration(first.change_ns, signed=True)
-        details = [f"{own} of {change} {_PROFILED}", *_calls_of(first), f"{part} {where}"]
-        return f"{likely}: {'; '.join(details)}"
-    return f"{likely}: {part} of {change} {_PROFILED}, {where}"
+    if len(explained.suspects) == 1 and first.share >= LEAST_SHARE:
+        of_spent = units.duration(spent.change_ns, signed=True)
+        part = "; ".join([_part(first, explained), *_calls_of(first), f"{of_spent} {where}"])
+    return Explanation.by_one_of([cause.profiled for cause in explained.suspects], part)
+
+
+def _part(cause: Cause, explained: Causes) -> str:
+    """Return how much of the change of a case a function explains."""
+    part, whole = (units.duration(ns, signed=True) for ns in (cause.change_ns, explained.change_ns))
+    return f"{'all' if part == whole else part} of {whole} {_PROFILED}"
 
 
 def _where(spent: Cause) -> str:
@@ -177,7 +221,7 @@ def _differing(profile: CaseProfile) -> list[ProfiledFunction]:
     return [function for function in functions if function.differs_itself]
 
 
-def _callers(profile: CaseProfile, finding: GateFinding) -> list[str]:
+def _callers(profile: CaseProfile, finding: GateFinding) -> list[ProfiledFunction]:
     """Return the functions that differ and call an operation, those of the largest change first.
 
     It leaves out those whose calls of it have changed the other way.
@@ -189,7 +233,7 @@ def _callers(profile: CaseProfile, finding: GateFinding) -> list[str]:
             changes_ns[called.function] += sign * (called.head_ns - called.base_ns)
     ranked = sorted(changes_ns, key=lambda function: -changes_ns[function])
     grew = [function for function in ranked if changes_ns[function] > 0]
-    return [named(profile.functions[function]) for function in grew or ranked]
+    return [profile.functions[function] for function in grew or ranked]
 
 
 def named(thing: ProfiledFunction | OtherChange) -> str:
@@ -217,12 +261,11 @@ def _profile(finding: GateFinding, verdict: Verdict) -> CaseProfile | None:
     return verdict.end.profiles.get(quantity.case)
 
 
-def _described(cause: Cause, change: str) -> str:
-    part = units.duration(cause.change_ns, signed=True)
-    texts = [f"{part} of {change} {_PROFILED}", *_calls_of(cause)]
+def _described(cause: Cause, explained: Causes) -> str:
+    texts = [_part(cause, explained), *_calls_of(cause)]
     if cause.inside:
         texts.append(f"in {cause.inside}")
-    return f"{named(cause.profiled)}: {'; '.join(texts)}"
+    return "; ".join(texts)
 
 
 def _calls_of(cause: Cause) -> Iterator[str]:

@@ -10,7 +10,7 @@ from mnistbench.gate.decide.statistics.permutation import CONFIDENCE
 from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.decide.verdict.findings import SCREENING, GateFinding, checkpoints, product
 from mnistbench.gate.decide.verdict.verdict import Verdict
-from mnistbench.gate.explain.texts import cause_text, causes_of
+from mnistbench.gate.explain.texts import causes_of, explanation
 from mnistbench.gate.report.outcome import sentence
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.words import BASE, HEAD
@@ -101,6 +101,7 @@ def json_data(rows: Rows) -> dict[str, Any]:
             }
             for finding in decision.findings
         ],
+        "groups": _groups(rows),
         "cases": [_estimate(estimate, names) for estimate in decision.cases],
         "once": [_estimate(estimate, names) for estimate in decision.once],
         "operations": [_estimate(estimate, names) for estimate in decision.operations],
@@ -128,10 +129,31 @@ def json_data(rows: Rows) -> dict[str, Any]:
     }
 
 
+def _groups(rows: Rows) -> list[dict[str, Any]]:
+    """Return the findings by their likely cause, in the order of the report."""
+    position = {
+        finding.quantity.key: position for position, finding in enumerate(rows.decision.findings)
+    }
+    return [
+        {
+            "cause": group.cause_name or None,
+            "path": group.cause.path or None if group.cause else None,
+            "line": group.cause.line or None if group.cause else None,
+            "is_only": group.is_only,
+            "findings": [
+                position[finding.quantity.key]
+                for row in group.rows
+                for finding in (row.finding, *row.by_other_clocks)
+            ],
+        }
+        for group in rows.groups
+    ]
+
+
 def _causes(finding: GateFinding, verdict: Verdict) -> dict[str, Any]:
     """Return the functions that explain a finding, the most probable cause first."""
     explained = causes_of(finding, verdict)
-    text = cause_text(finding, verdict)
+    text = explanation(finding, verdict).text
     if explained is None:
         return {"cause": text, "profiled_change_ns": None, "causes": []}
     return {

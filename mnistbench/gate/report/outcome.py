@@ -20,7 +20,7 @@ from mnistbench.gate.decide.verdict.reasons import (
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import budget_text
-from mnistbench.gate.report.rows import SEE_ALL, FindingRow, Rows, signed
+from mnistbench.gate.report.rows import SEE_ALL, FindingRow, Rows, rows_by_noun, signed
 from mnistbench.gate.survey.reach.look import LOOK_RATIO
 from mnistbench.gate.words import BASE, HEAD, WALL
 from mnistbench.judging.kinds import ADDED, ITERATION, MEMORY, ONCE
@@ -50,12 +50,15 @@ def sentence(rows: Rows) -> str:
     return "; ".join([outcome_text(rows), *limitations(rows.verdict)])
 
 
-def outcome_text(rows: Rows) -> str:
-    """Return the outcome and what it rests on."""
+def outcome_text(rows: Rows, *, is_brief: bool = False) -> str:
+    """Return the outcome and what it rests on.
+
+    If it is brief, it has one regression by name and no cause, which follow.
+    """
     verdict = rows.verdict
     decision = verdict.shown
     if verdict.outcome == REGRESSED:
-        return _regressed_text(rows)
+        return _regressed_text(rows, is_brief=is_brief)
     if verdict.outcome == PASSED and verdict.are_all_new:
         return f"{PASSED}: {NOTHING_TO_COMPARE}"
     if verdict.outcome == PASSED and verdict.measured_nothing:
@@ -83,40 +86,34 @@ def outcome_text(rows: Rows) -> str:
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
 
 
-def _regressed_text(rows: Rows) -> str:
+def _regressed_text(rows: Rows, *, is_brief: bool) -> str:
     """Return how many cases and operations regressed, and their likely causes."""
     regressions = [row for row in rows.findings if row.finding.fails]
-    causes = dict.fromkeys(row.cause_name for row in regressions if row.cause_name)
+    if is_brief:
+        return f"{REGRESSED}: {counted_findings(regressions, named=1)}"
+    causes = dict.fromkeys(
+        group.cause_name
+        for group in rows.groups
+        if group.is_only and any(row.finding.fails for row in group.rows)
+    )
     likely = f", likely cause {units.and_so_on(list(causes))}" if causes else ""
-    return f"{REGRESSED}: {counted_findings(regressions, with_names=True)}{likely}"
+    return f"{REGRESSED}: {counted_findings(regressions, named=units.NAMED)}{likely}"
 
 
-def counted_findings(rows: Sequence[FindingRow], *, with_names: bool = False) -> str:
-    """Return ``2 cases and 1 operation``: what the lines of findings are about.
+def counted_findings(rows: Sequence[FindingRow], *, named: int = 0) -> str:
+    """Return ``2 cases and 1 operation``: what findings are about.
 
     Args:
-        rows: findings, the largest first. A case has several if its median and its mean changed.
-        with_names: add the largest ones of the first kind, with their changes.
+        rows: findings, the largest first.
+        named: number of those of the first kind that are named, with their changes.
     """
-    first_of_case: dict[str, FindingRow] = {}
-    for row in rows:
-        if row.finding.quantity.is_case:
-            first_of_case.setdefault(row.finding.quantity.case, row)
     texts: list[str] = []
-    for noun, counted in (
-        ("case", [*first_of_case.values()]),
-        ("operation", [row for row in rows if row.finding.quantity.is_operation]),
-        ("one-time cost", [row for row in rows if row.finding.quantity.is_once]),
-    ):
-        if counted:
-            text = units.counted(len(counted), noun)
-            if with_names and not texts:
-                names = [
-                    f"{row.case_name}: {row.finding.quantity.title} {signed(row.estimate.change)}"
-                    for row in counted
-                ]
-                text += f" ({units.and_so_on(names)})"
-            texts.append(text)
+    for noun, counted in rows_by_noun(rows).items():
+        text = units.counted(len(counted), noun)
+        if named and not texts:
+            names = [f"{row.name}, {signed(row.estimate.change)}" for row in counted]
+            text += f" ({units.and_so_on(names, named, '; ')})"
+        texts.append(text)
     return units.joined(texts)
 
 
@@ -138,6 +135,12 @@ def covered(bounds: tuple[float, float], where: str) -> str:
 
 def limitations(verdict: Verdict) -> Iterable[str]:
     """Yield the limitations of the outcome."""
+    yield from _limits_of_reach(verdict)
+    yield from limits_of_result(verdict)
+
+
+def _limits_of_reach(verdict: Verdict) -> Iterable[str]:
+    """Yield which cases were left out, and which differences no case shows."""
     reach = verdict.reach
     if same := len(reach.same):
         every = "all " if verdict.measured_nothing and same > 1 else ""
@@ -150,6 +153,11 @@ def limitations(verdict: Verdict) -> Iterable[str]:
         if reach.unused:
             yield unused_text(reach)
     yield from not_followed_texts(reach)
+
+
+def limits_of_result(verdict: Verdict) -> Iterable[str]:
+    """Yield what restricts the result for the measured cases."""
+    reach = verdict.reach
     if reach.dependencies and not verdict.measured_nothing:
         yield dependencies_text(reach)
     if verdict.outcome == INCONCLUSIVE:

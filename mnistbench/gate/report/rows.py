@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from mnistbench.core import units
 from mnistbench.gate.decide.statistics.case_names import CaseNames
+from mnistbench.gate.decide.statistics.case_profile import OtherChange, ProfiledFunction
 from mnistbench.gate.decide.statistics.permutation import CONFIDENCE
 from mnistbench.gate.decide.statistics.quantities import Quantity, how_replaced
 from mnistbench.gate.decide.verdict.decision import Decision
@@ -22,7 +23,13 @@ from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.decide.verdict.exact_differences import OTHER_PATH
 from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import Verdict
-from mnistbench.gate.explain.texts import LIKELY, cause_name, cause_text, function_differences
+from mnistbench.gate.explain.texts import (
+    LIKELY,
+    Explanation,
+    explanation,
+    function_differences,
+    named,
+)
 from mnistbench.gate.words import BUSY, CPU, DEVICE
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, MEMORY
@@ -51,18 +58,21 @@ def signed(change: float) -> str:
     return "new" if change == math.inf else units.percent(change, signed=True)
 
 
-def change_text(estimate: Estimate, trials: str = "") -> str:
-    """Return the change of a quantity with its interval, its times, and the change of the case."""
+def change_with_interval(estimate: Estimate, trials: str = "") -> str:
+    """Return the change of a quantity with its interval, and which trials it is of."""
     quantity = estimate.quantity
     of_case = " of the case" if quantity.kind == ADDED else ""
     interval = (
-        []
-        if estimate.change == math.inf
-        else [f"{signed(estimate.low)} to {signed(estimate.high)}"]
+        "" if estimate.change == math.inf else f"{signed(estimate.low)} to {signed(estimate.high)}"
     )
-    beside = "".join(interval) + (trials if interval else trials.removeprefix(", "))
-    change = f"{signed(estimate.change)}{of_case}" + (f" ({beside})" if beside else "")
-    with_times = f"{change}, {amounts(quantity)}"
+    beside = ", ".join(filter(None, (interval, trials)))
+    return f"{signed(estimate.change)}{of_case}" + (f" ({beside})" if beside else "")
+
+
+def change_text(estimate: Estimate, trials: str = "") -> str:
+    """Return the change of a quantity with its interval, its times, and the change of the case."""
+    quantity = estimate.quantity
+    with_times = f"{change_with_interval(estimate, trials)}, {amounts(quantity)}"
     if not quantity.is_operation or quantity.kind == ADDED:
         return with_times
     return f"{with_times}; {signed(estimate.change * quantity.share)} of the case"
@@ -87,21 +97,48 @@ class FindingRow:
     """What a report says of a finding, and of the same by other clocks of its case."""
 
     finding: GateFinding
+    by_other_clocks: tuple[GateFinding, ...]  # of the same case
     case_name: str
     estimate: Estimate  # the one to show
     verdict: str  # with the reason if it is accepted
     trials: str  # which ones the estimate is of, if it is not of all
     clocks: tuple[str, ...]  # changes of the case by other clocks
     reasons: tuple[str, ...]  # for the verdict
-    cause: str  # what probably caused it, or why that is not known; empty if there is nothing
-    cause_name: str  # the function or other change that probably caused it; empty if not known
+    explanation: Explanation  # by functions and other changes
+    exact_difference: str  # that probably caused it, too; empty if there is none
     advice: str  # what to do if it is intended; empty if there is nothing to say
+
+    @property
+    def name(self) -> str:
+        """The name of the case; of another quantity with its title."""
+        quantity = self.finding.quantity
+        return self.case_name if quantity.is_case else f"{self.case_name}: {quantity.title}"
+
+    @property
+    def cause(self) -> str:
+        """What probably caused it, or why that is not known; empty if there is nothing to say."""
+        text = self.explanation.text
+        if not self.exact_difference or text.startswith(LIKELY):
+            return "; ".join(filter(None, (text, self.exact_difference)))
+        return f"{LIKELY}{self.exact_difference}"
+
+    @property
+    def cause_name(self) -> str:
+        """The function or other change that probably caused it; empty if it is not known."""
+        return named(self.explanation.cause) if self.explanation.cause else ""
+
+    @property
+    def detail(self) -> str:
+        """What is said of the cause below a heading that has its name."""
+        if not self.cause_name:
+            return self.cause
+        return "; ".join(filter(None, (self.explanation.detail, self.exact_difference)))
 
     @property
     def line(self) -> str:
         """Everything but the cause in one line."""
         quantity = self.finding.quantity
-        changed = change_text(self.estimate, self.trials and f", {self.trials}")
+        changed = change_text(self.estimate, self.trials)
         first = f"{self.verdict}: {quantity.title} ({self.case_name}), {changed}"
         return "; ".join(filter(None, (first, *self.clocks, *self.reasons, self.advice)))
 
@@ -109,7 +146,7 @@ class FindingRow:
 def _finding_row(
     finding: GateFinding, *by_other_clocks: GateFinding, verdict: Verdict
 ) -> FindingRow:
-    """Return the row of a finding; ``by_other_clocks`` are of the same case."""
+    """Return the row of a finding."""
     accepted = f", accepted: {verdict.options.reason}" if finding.accepted else ""
     is_fresh = finding.confirmed and not finding.is_slower
     exceeded = (
@@ -128,6 +165,7 @@ def _finding_row(
     )
     return FindingRow(
         finding,
+        by_other_clocks,
         verdict.names[finding.quantity.case],
         _shown_estimate(finding, verdict),
         verdict=f"{finding.verdict}{accepted}",
@@ -137,8 +175,8 @@ def _finding_row(
             for same in by_other_clocks
         ),
         reasons=tuple(filter(None, reasons)),
-        cause=_cause(finding, verdict),
-        cause_name=cause_name(finding, verdict),
+        explanation=explanation(finding, verdict),
+        exact_difference=_more_work(finding, verdict),
         advice=_gone_in_other_places(finding, verdict),
     )
 
@@ -231,15 +269,6 @@ def _less_work(finding: GateFinding, verdict: Verdict) -> str:
     return f"but {', and '.join(doubts)}" if doubts else ""
 
 
-def _cause(finding: GateFinding, verdict: Verdict) -> str:
-    """Return the function and the exact difference that probably caused a finding."""
-    functions = cause_text(finding, verdict)
-    difference = _more_work(finding, verdict)
-    if not difference or functions.startswith(LIKELY):
-        return "; ".join(filter(None, (functions, difference)))
-    return f"{LIKELY}{difference}"
-
-
 def _more_work(finding: GateFinding, verdict: Verdict) -> str:
     """Return the exact difference that probably caused the slowdown of a case."""
     quantity = finding.quantity
@@ -293,6 +322,72 @@ def _gone_in_other_places(finding: GateFinding, verdict: Verdict) -> str:
     return (
         f"nothing is gone in its place, but elsewhere {elsewhere}: if it replaces them, accept it"
     )
+
+
+# ---- Findings of one cause -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FindingGroup:
+    """The findings of one likely cause, or a single one without a known cause."""
+
+    rows: Sequence[FindingRow]  # regressions first; of one verdict cases before operations
+
+    @property
+    def cause(self) -> ProfiledFunction | OtherChange | None:
+        """The likely cause; None if it is not known."""
+        return self.rows[0].explanation.cause
+
+    @property
+    def cause_name(self) -> str:
+        """The likely cause with how it differs; empty if it is not known."""
+        return self.rows[0].cause_name
+
+    @property
+    def is_only(self) -> bool:
+        """Whether nothing else may be the cause of one of the findings."""
+        return any(row.explanation.is_only for row in self.rows)
+
+    @property
+    def heading(self) -> str:
+        """The likely cause, and what it changes: ``6 cases, +0.3 to +4.5 %``."""
+        return f"{LIKELY}{self.cause_name}{'' if self.is_only else ' or another one'}: {self.sizes}"
+
+    @property
+    def sizes(self) -> str:
+        """What the findings are of, and their range of changes; those that got slower first."""
+        slower = [row for row in self.rows if row.estimate.change > 0]
+        faster = [row for row in self.rows if row.estimate.change <= 0]
+        return "; ".join(
+            f"{units.counted(len(counted), noun)}, {_range(counted)}"
+            for rows in (slower, faster)
+            for noun, counted in rows_by_noun(rows).items()
+        )
+
+
+def _range(rows: Sequence[FindingRow]) -> str:
+    """Return the smallest and the largest change: ``+0.3 to +4.5 %``."""
+    changes = sorted(row.estimate.change for row in rows)
+    smallest, largest = signed(changes[0]), signed(changes[-1])
+    return largest if smallest == largest else f"{smallest.removesuffix(' %')} to {largest}"
+
+
+def rows_by_noun(rows: Iterable[FindingRow]) -> dict[str, list[FindingRow]]:
+    """Return ``case``, ``operation`` or ``one-time cost`` -> its findings, in their order.
+
+    A case has several findings if its median and its mean changed. It counts once, with the first.
+    """
+    first_of_case: dict[str, FindingRow] = {}
+    operations: list[FindingRow] = []
+    once: list[FindingRow] = []
+    for row in rows:
+        quantity = row.finding.quantity
+        if quantity.is_case:
+            first_of_case.setdefault(quantity.case, row)
+        else:
+            (operations if quantity.is_operation else once).append(row)
+    nouns = {"case": [*first_of_case.values()], "operation": operations, "one-time cost": once}
+    return {noun: counted for noun, counted in nouns.items() if counted}
 
 
 # ---- Tables --------------------------------------------------------------------------------------
@@ -425,7 +520,7 @@ class Rows:
         rows: dict[tuple[object, ...], list[GateFinding]] = {}
         for finding in sorted(
             without_duplicate_means(self.decision.findings),
-            key=lambda finding: GRAVITY.index(finding.verdict),
+            key=lambda finding: (GRAVITY.index(finding.verdict), finding.accepted),
         ):
             quantity = finding.quantity
             if finding.verdict != UNCONFIRMED or not finding.could_be_confirmed:
@@ -438,6 +533,19 @@ class Rows:
                 )
                 rows.setdefault(key, []).append(finding)
         return [_finding_row(*findings, verdict=self.verdict) for findings in rows.values()]
+
+    @functools.cached_property
+    def groups(self) -> list[FindingGroup]:
+        """The findings by their likely cause, that of the gravest one first."""
+        groups: dict[object, list[FindingRow]] = {}
+        for position, row in enumerate(self.findings):
+            groups.setdefault(row.cause_name or position, []).append(row)
+
+        def place(row: FindingRow) -> tuple[int, bool]:
+            finding = row.finding
+            return GRAVITY.index(finding.verdict), not finding.quantity.is_case
+
+        return [FindingGroup(sorted(rows, key=place)) for rows in groups.values()]
 
     @functools.cached_property
     def verdicts(self) -> dict[tuple[str, str, str], str]:

@@ -6,7 +6,8 @@ What was found comes first, then what it rests on.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mnistbench.core import units
@@ -32,6 +33,7 @@ from mnistbench.gate.report.rows import (
     SEE_ALL,
     CaseRow,
     EstimateRow,
+    FindingGroup,
     Rows,
     amounts,
     clocks_of,
@@ -39,7 +41,7 @@ from mnistbench.gate.report.rows import (
     table_name,
 )
 from mnistbench.judging.grouping import LARGE_SHARE
-from mnistbench.showing.report import Block
+from mnistbench.showing.report import INDENT, Block
 from mnistbench.showing.table import Column, Table
 
 #: Width of a forest plot in characters; odd, so that zero has its own column.
@@ -76,11 +78,32 @@ def blocks(rows: Rows) -> list[Block]:
 
 
 def finding_lines(rows: Rows) -> list[str]:
-    """Return a line for each finding, regressions first, and one for its cause."""
-    causes = {row.line: row.cause for row in rows.findings}
-    return [
-        text for line in rows.limited(causes) for text in filter(None, (line, causes.get(line)))
-    ]
+    """Return the lines of all findings, regressions first; those of one cause are below it.
+
+    A long report has those of the first --top causes, and about as many findings.
+    """
+    top = rows.verdict.options.top if rows.is_long else sys.maxsize
+    groups = rows.groups[:top]
+    most = max(1, top // max(1, len(groups)))
+    lines = [line for group in groups for line in _group_lines(group, most)]
+    if more := len(rows.groups) - len(groups):
+        lines.append(f"{more} more; {SEE_ALL}")
+    return lines
+
+
+def _group_lines(group: FindingGroup, most: int) -> Iterator[str]:
+    """Yield the line of a finding and that of its cause; of several findings the cause first."""
+    if len(group.rows) == 1:
+        [row] = group.rows
+        yield from filter(None, (row.line, row.cause))
+        return
+    yield group.heading
+    for row in group.rows[:most]:
+        yield f"{INDENT}{row.line}"
+        if row.detail:
+            yield f"{INDENT}{INDENT}{row.detail}"
+    if len(group.rows) > most:
+        yield f"{INDENT}{len(group.rows) - most} more of this cause; {SEE_ALL}"
 
 
 # ---- Tables --------------------------------------------------------------------------------------

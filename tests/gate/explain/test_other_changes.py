@@ -39,6 +39,9 @@ class Code:
     def is_edited(self, path, what):
         return path != "same.py"
 
+    def line_in_head(self, path, name):
+        return 12 if name == "make" else 0
+
     def is_fixture(self, path, name):
         return path.endswith("conftest.py") and name == "data"
 
@@ -55,7 +58,10 @@ USES = "uses N (pkg/a.py:1 changed)"
 @pytest.mark.parametrize(
     ("reason", "other"),
     [
-        ("runs pkg/a.py:make (changed)", OtherChange(FUNCTION, "pkg/a.py:make", "changed")),
+        (
+            "runs pkg/a.py:make (changed)",
+            OtherChange(FUNCTION, "pkg/a.py:make", "changed", line=12),
+        ),
         ("runs pkg/a.py:A.f (new) outside of tests", OtherChange(FUNCTION, "pkg/a.py:A.f", "new")),
         (
             f"runs pkg/a.py:f.<locals>.<lambda>, which {USES}",

@@ -304,3 +304,43 @@ def test_paths_of_little_time_count_for_the_path_that_they_continue(tmp_path):
     assert sum(path.head_self_ns for path in profile.paths) == sum(range(1, len(names)))
     assert min(path.head_self_ns for path in profile.paths[1:]) == 101
     assert profile.paths[0].head_self_ns == sum(range(1, 101))
+
+
+def test_a_function_has_its_first_line_in_the_head(tmp_path):
+    sides = [
+        SidePaths(
+            [
+                SideFunction("", "the case", 0),
+                SideFunction("a.py", "f", line),
+                SideFunction("", "len", 0),
+                SideFunction("a.py", name, 40),
+            ],
+            [-1, 0, 0, 0],
+            [0, 1, 2, 3],
+            [1.0] * 4,
+            [0.0, 1.0, 1.0, 1.0],
+        )
+        for line, name in ((3, "gone"), (7, "new"))
+    ]
+    functions = joined(*sides, no_code(tmp_path)).functions
+    assert {function.name: (function.path, function.line) for function in functions[1:]} == {
+        "a.py:f": ("a.py", 7),
+        "len": ("", 0),
+        "a.py:gone": ("a.py", 0),
+        "a.py:new": ("a.py", 40),
+    }
+
+
+def test_a_function_that_no_iteration_calls_has_its_first_line_in_the_head(tmp_path):
+    trees_of_sides = {side: Tree(tmp_path / side, tmp_path / side, side) for side in (BASE, HEAD)}
+    for side, tree in trees_of_sides.items():
+        blank_lines = "\n" * (side == HEAD)
+        write(tree.root, {"a.py": f"{blank_lines}class A:\n    @property\n    def f(self): ...\n"})
+    imports = {
+        side: Imports(str(tree.root), {"a": "a.py"}, {}) for side, tree in trees_of_sides.items()
+    }
+    code = ComparedCode(
+        trees_of_sides, imports, dict.fromkeys(trees_of_sides, Followed()), ("a.py",)
+    )
+    assert code.line_in_head("a.py", "A.f") == 3
+    assert code.line_in_head("a.py", "A.g") == code.line_in_head("b.py", "f") == 0

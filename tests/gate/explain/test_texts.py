@@ -1,4 +1,4 @@
-"""The line below a finding."""
+"""What is said of the cause of a finding."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 from gate_builders import CASE, LABEL, MM, Measured, rendered
 from gate_scenes import concluded, slower
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mnistbench.gate.decide.statistics.case_profile import (
     COMPILED,
@@ -26,6 +28,7 @@ from mnistbench.gate.decide.statistics.case_profile import (
     ProfiledFunction,
 )
 from mnistbench.gate.decide.statistics.raw_samples import End
+from mnistbench.gate.explain.attribution import causes
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.gate.words import IMPORT as IMPORT_COST
 
@@ -61,7 +64,7 @@ def test_a_regression_has_its_cause_in_the_next_line():
     finding, cause, *_ = lines(verdict(SLOWER, READ))
     assert finding.startswith("regressed: wall time")
     assert cause == (
-        "likely cause: pkg/parse.py:read (changed): +1.06 ms of +1.06 ms in a profiled iteration; "
+        "likely cause: pkg/parse.py:read (changed): all of +1.06 ms in a profiled iteration; "
         "called 20 -> 41 times"
     )
 
@@ -72,7 +75,7 @@ def test_an_improvement_has_its_cause_in_the_next_line():
     )
     assert finding.startswith("improved: wall time")
     assert cause == (
-        "likely cause: pkg/parse.py:read (changed): -1.50 ms of -1.50 ms in a profiled iteration"
+        "likely cause: pkg/parse.py:read (changed): all of -1.50 ms in a profiled iteration"
     )
 
 
@@ -82,8 +85,8 @@ def test_an_improvement_has_its_cause_in_the_next_line():
         (
             profile(CallPath(0, 2, 1, 1, 10_000, 10_000), CallPath(1, 3, 1, 20, 50_000, 1_000_000)),
             (
-                "likely cause: pkg/parse.py:word, which uses LIMIT (pkg/parse.py:3 changed): +950 "
-                "us of +950 us in a profiled iteration; calls re.compile 1 -> 20 times"
+                "likely cause: pkg/parse.py:word, which uses LIMIT (pkg/parse.py:3 changed): all "
+                "of +950 us in a profiled iteration; calls re.compile 1 -> 20 times"
             ),
         ),
         (
@@ -94,15 +97,27 @@ def test_an_improvement_has_its_cause_in_the_next_line():
             ),
         ),
         (
+            profile(CallPath(0, 1, 1, 1, 50_000, 40_000)),
+            (
+                "likely cause: pkg/parse.py:read (changed): nothing else that the case runs "
+                "differs, but a profiled iteration does not show it (-10.0 us)"
+            ),
+        ),
+        (
             profile(CallPath(0, 1, 1, 1, 9_000, 9_000), CallPath(1, 3, 1, 1, 50_000, 1_000_000)),
             (
-                "likely cause: pkg/parse.py:read (changed): +950 us of +950 us in a profiled "
+                "likely cause: pkg/parse.py:read (changed): all of +950 us in a profiled "
                 "iteration; in re.compile"
             ),
         ),
         (
             profile(CallPath(0, 3, 1, 1, 50_000, 10_000)),
             "no cause found: -40.0 us in a profiled iteration",
+        ),
+        # The other function got faster.
+        (
+            profile(CallPath(0, 1, 1, 1, 50_000, 1_000_000), CallPath(0, 2, 1, 1, 400_000, 20_000)),
+            "likely cause: pkg/parse.py:read (changed): all of +570 us in a profiled iteration",
         ),
         (CaseProfile(why_not="interrupted"), "cause not known: interrupted"),
     ],
@@ -150,14 +165,14 @@ ONLY_WORKED = CaseProfile((FUNCTIONS[0], WORK), (ROOT, CallPath(0, 1, 1, 1, 50_0
             ),
             (
                 "likely cause: pkg/parse.py:read (changed), or the changed file data/x.json: "
-                "+950 us of +950 us in a profiled iteration, in pkg/b.py:work, which did not "
+                "all of +950 us in a profiled iteration, in pkg/b.py:work, which did not "
                 "change and is called 1 -> 20 times"
             ),
         ),
         (
             ONLY_WORKED,
             (
-                "nothing that is known to differ explains it: +950 us of +950 us in a profiled "
+                "nothing that is known to differ explains it: all of +950 us in a profiled "
                 "iteration, in pkg/b.py:work, which did not change"
             ),
         ),
@@ -192,7 +207,7 @@ def test_an_unchanged_function_is_where_the_time_is_and_not_the_cause(case_profi
 )
 def test_each_kind_of_change_has_a_name(other, name):
     said = lines(verdict(SLOWER, replace(ONLY_WORKED, others=(other,))))[1]
-    assert said.removeprefix("likely cause: ").startswith(f"{name}: +950 us of +950 us")
+    assert said.removeprefix("likely cause: ").startswith(f"{name}: all of +950 us")
 
 
 def test_what_differs_is_said_where_the_profile_does_not_show_the_change():
@@ -211,6 +226,15 @@ def test_a_cause_that_explains_less_than_half_is_said_to():
         "no function explains half of the change; the largest part: a (changed): +1.00 ms of "
         "+3.00 ms in a profiled iteration"
     )
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=3, max_size=3))
+def test_no_part_of_a_cause_is_larger_than_the_change(times_ns):
+    paths = [CallPath(0, number, 1, 1, *both_ns) for number, both_ns in enumerate(times_ns, 1)]
+    explained = causes(profile(*paths)).within_the_change()
+    for cause in (*explained.functions, *explained.suspects):
+        assert cause.share <= 1
+        assert cause.share == pytest.approx(cause.change_ns / explained.change_ns)
 
 
 def test_a_slower_operation_names_what_calls_it():

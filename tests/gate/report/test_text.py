@@ -38,6 +38,7 @@ from gate_scenes import (
     SCENES,
     concluded,
     passed,
+    profile_of,
     slower,
 )
 from hostile_builders import NAMES, is_clean
@@ -47,12 +48,18 @@ from shown_numbers import agree
 
 from mnistbench.gate.commands.result import report, result_of
 from mnistbench.gate.decide.statistics.case_names import NODE_IDS
+from mnistbench.gate.decide.statistics.case_profile import (
+    CallPath,
+    CaseProfile,
+    ProfiledFunction,
+)
 from mnistbench.gate.decide.statistics.quantities import how_replaced
 from mnistbench.gate.decide.statistics.raw_samples import End
 from mnistbench.gate.decide.verdict.decision import Decision
 from mnistbench.gate.decide.verdict.findings import GateFinding
-from mnistbench.gate.decide.verdict.reasons import bound_reason
+from mnistbench.gate.decide.verdict.reasons import bound_reason, bound_reasons
 from mnistbench.gate.decide.verdict.verdict import conclude
+from mnistbench.gate.explain.texts import Explanation
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.outcome import counted_findings, last_line
 from mnistbench.gate.report.rows import FindingRow, Rows
@@ -128,6 +135,7 @@ def test_json_of_accepted_regressions_has_their_reason(scenes):
         ("inconclusive", INCONCLUSIVE),
         ("accepted", PASSED),
         ("replaced", REGRESSED),
+        ("caused", REGRESSED),
     ],
 )
 def test_the_last_line_is_the_outcome_in_a_sentence(scenes, scene, outcome):
@@ -283,7 +291,7 @@ def test_of_many_regressions_three_are_named():
     cases = {f"{CASE}{number}": slower() for number in range(4)}
     sentence = last_line(concluded(cases, 8, labels={case: case for case in cases}))
     assert re.fullmatch(
-        r"regressed: 4 cases \((bench/\S+: wall time \+7\.\d %, ){3}\.\.\.\) and 4 operations",
+        r"regressed: 4 cases \((bench/\S+, \+7\.\d %; ){3}\.\.\.\) and 4 operations",
         sentence,
     )
 
@@ -311,8 +319,31 @@ def test_the_last_line_counts_cases_operations_and_one_time_costs(kinds, text):
     for kind in kinds:
         estimate = gate_builders.estimate(0.1, 0.08, 0.12, kind=kind)
         finding = GateFinding(estimate, estimate, verdict=REGRESSED)
-        rows.append(FindingRow(finding, "a", estimate, REGRESSED, "", (), (), "", "", ""))
+        rows.append(
+            FindingRow(finding, (), "a", estimate, REGRESSED, "", (), (), Explanation(), "", "")
+        )
     assert counted_findings(rows) == text
+
+
+def test_a_slower_case_is_one_reason_whatever_clocks_show_it():
+    near_the_limit = Measured(factor=1.021, spread=0.004)
+    verdict = concluded({CASE: near_the_limit, OTHER_CASE: Measured()}, 12)
+    [reason] = verdict.reasons
+    assert len(verdict.decision.findings) > 1
+    assert " more)" not in last_line(verdict)
+    assert reason.text.startswith(f"{LABEL}: ")
+    assert "mean" not in reason.text
+
+
+def test_a_noisy_case_is_one_reason_whether_its_median_or_its_mean_is_open():
+    median = gate_builders.estimate(0.0, -0.05, 0.05, case="a")
+    mean = gate_builders.estimate(0.0, -0.09, 0.09, case="a", kind=MEAN)
+    other = gate_builders.estimate(0.0, -0.04, 0.04, case="b")
+    reasons = bound_reasons([median, mean, other], JudgeOptions(), NODE_IDS)
+    assert [reason.text.partition(" cannot")[0] for reason in reasons] == [
+        "a: a slowdown of up to 9.0 % of its mean wall time",
+        "b: a slowdown of up to 4.0 % of its wall time",
+    ]
 
 
 def test_with_a_case_accepted_the_bound_is_that_of_the_others():
@@ -338,6 +369,107 @@ def test_too_few_trials_have_no_tables():
         [],
         3,
     )
+
+
+# ---- findings of one cause -----------------------------------------------------------------------
+
+
+def test_findings_of_one_change_are_below_their_cause_and_cases_come_first(scenes):
+    heading, *lines = finding_lines(Rows(scenes["caused"]))
+    assert heading == (
+        "likely cause: pkg/model.py:Net.forward (changed): 2 cases, +7.5 to +12.5 %; 2 operations, "
+        "+30.0 to +50.2 %"
+    )
+    words = [line.partition(" (")[0] for line in lines]
+    of_case = ["  regressed: wall time", "    all of +800 us in a profiled iteration"]
+    of_operations = ["  regressed: aten::mm, forward fc1"] * 2
+    assert words[:6] == [*of_case, *of_case, *of_operations]
+    assert words[6] == "improved: wall time"
+    assert lines[7].startswith("likely cause: pkg/metrics.py:mean (changed): all of -800 us ")
+
+
+def test_a_cause_that_makes_cases_slower_and_faster_has_both_ranges():
+    cases = {CASE: Measured(factor=1.3), OTHER_CASE: Measured(factor=0.8)}
+    profiles = {
+        CASE: profile_of("a.py:f", 100_000, 900_000),
+        OTHER_CASE: profile_of("a.py:f", 900_000, 100_000),
+    }
+    [group] = Rows(concluded(cases, 8, end=End(profiles=profiles))).groups
+    assert re.fullmatch(
+        r"likely cause: a.py:f \(changed\): 1 case, \+\d\d\.\d %; 1 case, -\d\d\.\d %",
+        group.heading,
+    )
+    assert [row.verdict for row in group.rows] == [REGRESSED, IMPROVED]
+
+
+@pytest.mark.parametrize(
+    ("suspects", "heading"),
+    [
+        ("a", "likely cause: a.py:a (changed): "),
+        ("ab", "likely cause: a.py:a (changed) or another one: "),
+    ],
+)
+def test_a_heading_says_if_there_are_several_suspects(suspects, heading):
+    work = ProfiledFunction("b.py:work", is_of_tree=True)
+    changed = [
+        ProfiledFunction(f"a.py:{name}", "changed", differs_itself=True) for name in suspects
+    ]
+    paths = (
+        CallPath(-1, 0, 1, 1, 0, 0),
+        CallPath(0, 1, 1, 1, 50_000, 1_000_000),
+        *(CallPath(0, 2 + number, 1, 1, 9_000, 9_000) for number in range(len(changed))),
+    )
+    profile = CaseProfile((ProfiledFunction("the case"), work, *changed), paths)
+    cases = {CASE: Measured(factor=1.3), OTHER_CASE: Measured(factor=1.3)}
+    verdict = concluded(cases, 8, end=End(profiles=dict.fromkeys(cases, profile)))
+    [group] = Rows(verdict).groups
+    assert group.heading.startswith(heading)
+    assert ("likely cause" in last_line(verdict)) == (len(suspects) == 1)
+    detail = finding_lines(Rows(verdict))[2]
+    assert detail.startswith("    or a.py:b (changed): all of ") == (len(suspects) == 2)
+
+
+def test_findings_without_a_known_cause_stand_alone(scenes):
+    groups = Rows(scenes["regressed"]).groups
+    assert [len(group.rows) for group in groups] == [1, 1]
+    assert [group.cause for group in groups] == [None, None]
+
+
+def test_of_many_findings_of_one_cause_the_first_are_shown_and_the_others_counted():
+    profiles = dict.fromkeys(NAMES_OF_200, profile_of("a.py:f", 100_000, 900_000))
+    verdict = suite(NAMES_OF_200, slower=20)
+    verdict = dataclasses.replace(
+        verdict, recorded=dataclasses.replace(verdict.recorded, end=End(profiles=profiles))
+    )
+    heading, *lines = section(shown(verdict), "Found")
+    assert heading == "likely cause: a.py:f (changed): 20 cases, +10.0 %"
+    assert len(lines) == 2 * 10 + 1
+    assert lines[-1] == f"  10 more of this cause; {SEE_ALL}"
+    everything = section(shown(verdict, everything=True), "Found")
+    assert len(everything) == 1 + 2 * 20
+
+
+def test_json_has_the_groups_with_the_positions_of_their_findings(scenes):
+    data = json.loads(rendered(scenes["caused"], "json", 3))
+    changed, alone = data["groups"]
+    assert {name: changed[name] for name in ("cause", "path", "line", "is_only")} == {
+        "cause": "pkg/model.py:Net.forward (changed)",
+        "path": "pkg/model.py",
+        "line": 12,
+        "is_only": True,
+    }
+    verdicts = {
+        group["cause"]: {data["findings"][position]["verdict"] for position in group["findings"]}
+        for group in (changed, alone)
+    }
+    assert verdicts == {
+        "pkg/model.py:Net.forward (changed)": {REGRESSED},
+        "pkg/metrics.py:mean (changed)": {IMPROVED},
+    }
+    positions = [position for group in data["groups"] for position in group["findings"]]
+    assert len(positions) == len(set(positions))
+    [first, *_] = json.loads(rendered(scenes["regressed"], "json", 3))["groups"]
+    assert (first["cause"], first["path"], first["line"]) == (None, None, None)
 
 
 def test_what_was_flagged_and_not_confirmed_is_told():
@@ -1316,7 +1448,7 @@ def test_markdown_fits_a_comment_and_with_all_a_summary(
     assert len(text.encode()) < most
     assert (tmp_path / "summary.md").read_text(encoding="utf-8") == f"{text}\n"
     assert text.startswith(f"### mnistbench: {verdict.outcome}: ")
-    assert text.splitlines()[-1].startswith(f"- {verdict.outcome}: ")
+    assert text.splitlines()[-3].startswith(f"- {verdict.outcome}: ")
     for element in ("details", "pre"):
         assert text.count(f"<{element}") == text.count(f"</{element}>")
     if verdict.decision.findings and not everything:

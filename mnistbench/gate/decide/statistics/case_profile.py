@@ -65,6 +65,12 @@ class ProfiledFunction:
     differs_itself: bool = False  # and does not only use what differs
     is_of_tree: bool = False
     calls_vary: bool = False  # between iterations of a side, so its numbers are no exact ones
+    line: int = 0  # the first one in its file of the head; 0 if there is none or it is not known
+
+    @property
+    def path(self) -> str:
+        """Its file in the tree; empty if it is of no such file."""
+        return self.name.rpartition(":")[0]
 
 
 #: Kinds of ``OtherChange``.
@@ -93,6 +99,14 @@ class OtherChange:
     # sides: ``2.0 -> 2.1``. Empty if the name says it.
     change: str
     differs_itself: bool = True  # and does not only use what differs
+    line: int = 0  # of a function: the first one in its file of the head; 0 if it is not known
+
+    @property
+    def path(self) -> str:
+        """Its file in the tree; empty if it is of no such file."""
+        if self.kind in (FILE, IMPORT, COMPILED):
+            return self.name
+        return self.name.rpartition(":")[0] if self.kind in (FUNCTION, FIXTURE, STATEMENT) else ""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from mnistbench.gate.decide.verdict.findings import (
     flagged,
 )
 from mnistbench.gate.decide.verdict.reasons import (
-    bound_reason,
+    bound_reasons,
     finding_reasons,
     too_few_reasons,
     unbounded_reasons,
@@ -177,7 +177,7 @@ def decide(
     reasons = (
         *unusable_reasons(first, names),
         *finding_reasons(findings, fresh, thresholds, accept, broken_off, not_again, names),
-        *(bound_reason(estimate, thresholds, names) for estimate in open_cases),
+        *bound_reasons(open_cases, thresholds, names),
         *unbounded_reasons(unbounded, thresholds, names),
     )
     is_passed = pooled and not reasons and not regressions

@@ -20,7 +20,7 @@ from mnistbench.gate.words import HEAD
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.findings import is_named_by
 from mnistbench.judging.grouping import LARGE_SHARE
-from mnistbench.judging.kinds import ADDED, ITERATION, OPERATION, REPLACED
+from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, OPERATION, REPLACED
 from mnistbench.judging.ratios import change_of
 from mnistbench.judging.verdicts import (
     BROKEN,
@@ -238,6 +238,8 @@ def finding_reasons(
 ) -> Iterable[Reason]:
     """Yield a reason for each slowdown that the fresh trials neither confirm nor rule out.
 
+    The times of a case by all clocks have one reason of a kind, that of a median if there is one.
+
     Args:
         findings: of the first stage.
         fresh: number of fresh trials.
@@ -247,52 +249,77 @@ def finding_reasons(
         not_again: flagged cases that the fresh trials do not measure.
         names: how reasons call the cases.
     """
-    for finding in findings:
-        if finding.screened.change < 0:
-            continue
-        name = f"{names[finding.quantity.case]}: {finding.quantity.title}"
-        shown = as_shown(finding.best)
-        is_new = shown.change == math.inf
-        differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
-        is_allowed = any(
-            is_named_by(finding, acceptance) and finding.share_to_accept <= acceptance.limit
-            for acceptance in accept
+    given: set[tuple[str, str]] = set()
+    for finding in sorted(findings, key=lambda finding: finding.quantity.kind == MEAN):
+        quantity = finding.quantity
+        reason = _finding_reason(
+            finding,
+            fresh,
+            thresholds,
+            is_allowed=any(
+                is_named_by(finding, acceptance) and finding.share_to_accept <= acceptance.limit
+                for acceptance in accept
+            ),
+            is_broken_off=quantity.key in broken_off,
+            is_measured_again=quantity.case not in not_again,
+            name=f"{names[quantity.case]}: {quantity.title}",
         )
-        is_cut = finding.quantity.key in broken_off and not is_allowed
-        if finding.verdict == SLOWER and not finding.accepted:
-            yield _slower_reason(finding, name, shown, thresholds)
+        if reason is None or (quantity.is_case and (quantity.case, reason.kind) in given):
             continue
-        if finding.verdict == INCONCLUSIVE or is_cut:
-            limit = units.percent(thresholds.of(finding.quantity))
-            up_to = "" if is_new else f" (up to {units.growth(shown.high, up=True)})"
-            yield Reason(
-                UNCONFIRMED if is_cut else NOISE,
-                f"{name} was flagged, and {fresh} fresh trials neither confirm it nor rule out "
-                f"a slowdown of {limit}{up_to}; {_MORE_BUDGET if is_cut else 'measure again'}",
-            )
-        elif finding.verdict == CONTRADICTED:
-            text = f"{name} {differs}, more than " + (
-                "its wall time shows; measure again on a machine that runs nothing else"
-                if finding.quantity.is_case
-                else "the time of its case shows; profile this operation alone"
-            )
-            yield Reason(CONTRADICTION, text)
-        elif finding.verdict == UNCONFIRMED and finding.quantity.case in not_again:
-            text = f"{name} {differs}, and the budget left no time to measure it again"
-            yield Reason(UNCONFIRMED, f"{text}; {_MORE_BUDGET}")
-        elif finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= MIN_FRESH:
-            text = f"{name} {differs}, and fresh trials have no usable sample of it; measure again"
-            yield Reason(UNMEASURED, text)
-        elif finding.verdict == UNCONFIRMED and finding.confirmed is None:
-            trials = units.counted(fresh, "fresh trial is", "fresh trials are")
-            too_few = (
-                f"{trials} too few to confirm it"
-                if fresh
-                else "no fresh trial has measured it again"
-            )
-            advice = "increase --budget" if is_allowed else _MORE_BUDGET
-            text = f"{name} {differs}, and {too_few}; {advice}"
-            yield Reason(BUDGET if is_allowed else UNCONFIRMED, text)
+        if quantity.is_case:
+            given.add((quantity.case, reason.kind))
+        yield reason
+
+
+def _finding_reason(
+    finding: GateFinding,
+    fresh: int,
+    thresholds: Thresholds,
+    *,
+    is_allowed: bool,
+    is_broken_off: bool,
+    is_measured_again: bool,
+    name: str,
+) -> Reason | None:
+    """Return why a slowdown is neither confirmed nor ruled out; None if it is one of both."""
+    if finding.screened.change < 0:
+        return None
+    shown = as_shown(finding.best)
+    is_new = shown.change == math.inf
+    differs = "is new" if is_new else f"differs by {units.percent(shown.change, signed=True)}"
+    is_cut = is_broken_off and not is_allowed
+    if finding.verdict == SLOWER and not finding.accepted:
+        return _slower_reason(finding, name, shown, thresholds)
+    if finding.verdict == INCONCLUSIVE or is_cut:
+        limit = units.percent(thresholds.of(finding.quantity))
+        up_to = "" if is_new else f" (up to {units.growth(shown.high, up=True)})"
+        return Reason(
+            UNCONFIRMED if is_cut else NOISE,
+            f"{name} was flagged, and {fresh} fresh trials neither confirm it nor rule out "
+            f"a slowdown of {limit}{up_to}; {_MORE_BUDGET if is_cut else 'measure again'}",
+        )
+    if finding.verdict == CONTRADICTED:
+        text = f"{name} {differs}, more than " + (
+            "its wall time shows; measure again on a machine that runs nothing else"
+            if finding.quantity.is_case
+            else "the time of its case shows; profile this operation alone"
+        )
+        return Reason(CONTRADICTION, text)
+    if finding.verdict == UNCONFIRMED and not is_measured_again:
+        text = f"{name} {differs}, and the budget left no time to measure it again"
+        return Reason(UNCONFIRMED, f"{text}; {_MORE_BUDGET}")
+    if finding.verdict == UNCONFIRMED and finding.confirmed is None and fresh >= MIN_FRESH:
+        text = f"{name} {differs}, and fresh trials have no usable sample of it; measure again"
+        return Reason(UNMEASURED, text)
+    if finding.verdict == UNCONFIRMED and finding.confirmed is None:
+        trials = units.counted(fresh, "fresh trial is", "fresh trials are")
+        too_few = (
+            f"{trials} too few to confirm it" if fresh else "no fresh trial has measured it again"
+        )
+        advice = "increase --budget" if is_allowed else _MORE_BUDGET
+        text = f"{name} {differs}, and {too_few}; {advice}"
+        return Reason(BUDGET if is_allowed else UNCONFIRMED, text)
+    return None
 
 
 def _slower_reason(
@@ -311,6 +338,17 @@ def _slower_reason(
         f"{name} is {change}, which may be less or more than the limit of {units.percent(limit)}; "
         "measure again with more --trials, or allow it with --accept",
     )
+
+
+def bound_reasons(
+    estimates: Iterable[Estimate], thresholds: Thresholds, names: CaseNames
+) -> Iterable[Reason]:
+    """Yield the reason that too large an upper bound is, of each case the largest."""
+    largest: dict[str, Estimate] = {}
+    for estimate in estimates:
+        case = estimate.quantity.case
+        largest[case] = max(largest.get(case, estimate), estimate, key=lambda bound: bound.high)
+    yield from (bound_reason(estimate, thresholds, names) for estimate in largest.values())
 
 
 def bound_reason(estimate: Estimate, thresholds: Thresholds, names: CaseNames) -> Reason:

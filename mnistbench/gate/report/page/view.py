@@ -9,7 +9,6 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.decide.verdict.verdict import Verdict
-from mnistbench.gate.explain.texts import LIKELY
 from mnistbench.gate.report.notes import head_lines, note_lines, reproducers
 from mnistbench.gate.report.outcome import (
     bounds_of_once,
@@ -25,6 +24,7 @@ from mnistbench.gate.report.rows import (
     CONFIDENT,
     CaseRow,
     EstimateRow,
+    FindingGroup,
     FindingRow,
     Rows,
     change_text,
@@ -85,7 +85,7 @@ def view(rows: Rows) -> dict[str, Any]:
         "plots": {
             plot.name: plot for plot in (findings, cases, once, tables.plot) if plot.estimates
         },
-        "findings": _finding_groups(rows.findings, findings, ids),
+        "findings": _finding_groups(rows.groups, findings, ids),
         "not_decided": not_decided(rows),
         "case_threshold": units.percent(limits.case),
         "clocks": [*clocks.values()],
@@ -158,35 +158,30 @@ def _estimate_view(estimate: Estimate, plot: ForestPlot, verdict: str) -> dict[s
 
 
 def _finding_groups(
-    rows: Iterable[FindingRow], plot: ForestPlot, ids: Mapping[str, str]
+    groups: Iterable[FindingGroup], plot: ForestPlot, ids: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Return the findings by their cause, those without a known one in a group of their own.
 
     The operations of a cause are folded if it has other findings.
     """
     of_causes: dict[str, list[FindingRow]] = {}
-    for row in rows:
-        of_causes.setdefault(row.cause_name, []).append(row)
-    groups = []
-    for cause, of_cause in of_causes.items():
-        operations = [row for row in of_cause if row.finding.quantity.is_operation]
-        others = [row for row in of_cause if not row.finding.quantity.is_operation]
-        is_folded = bool(cause and others)
-        cases = {row.finding.quantity.case for row in of_cause}
-        findings = units.counted(len(of_cause), "finding")
-        groups.append(
+    for group in groups:
+        of_causes.setdefault(group.heading if group.cause else "", []).extend(group.rows)
+    views = []
+    for heading, rows in of_causes.items():
+        operations = [row for row in rows if row.finding.quantity.is_operation]
+        others = [row for row in rows if not row.finding.quantity.is_operation]
+        is_folded = bool(heading and others)
+        views.append(
             {
-                "cause": cause,
-                "size": f"{findings} in {units.counted(len(cases), 'case')}",
-                "rows": [
-                    _finding_view(row, plot, ids) for row in (others if is_folded else of_cause)
-                ],
+                "heading": heading,
+                "rows": [_finding_view(row, plot, ids) for row in (others if is_folded else rows)],
                 "folded": [
                     _finding_view(row, plot, ids) for row in (operations if is_folded else ())
                 ],
             }
         )
-    return groups
+    return views
 
 
 def _finding_view(row: FindingRow, plot: ForestPlot, ids: Mapping[str, str]) -> dict[str, Any]:
@@ -195,10 +190,7 @@ def _finding_view(row: FindingRow, plot: ForestPlot, ids: Mapping[str, str]) -> 
         "title": quantity.title,
         "case": row.case_name,
         "case_id": ids.get(quantity.case, "once"),
-        # The heading of its group has the name.
-        "cause": row.cause.removeprefix(f"{LIKELY}{row.cause_name}: ")
-        if row.cause_name
-        else row.cause,
+        "cause": row.detail,
         "lines": [*filter(None, (row.trials, *row.clocks, *row.reasons, row.advice))],
         **_estimate_view(row.estimate, plot, row.verdict),
     }

@@ -140,6 +140,12 @@ class ComparedCode:
         ]
         return not statements and all(map(is_in, changed_functions(base, head)))
 
+    def line_in_head(self, path: str, name: str) -> int:
+        """Return the first line of a function in its file of the head; 0 if it has none."""
+        source = self.sides[HEAD].source(path)
+        functions = source.functions if source else ()
+        return next((function.line for function in functions if function.name == name), 0)
+
     def is_fixture(self, path: str, name: str) -> bool:
         """Whether a function of a file is a fixture of pytest, by its decorators."""
         return any(

@@ -201,7 +201,7 @@ def test_what_a_shard_confirms_is_reported_with_its_own_name(tmp_path):
     assert [finding.quantity.key for finding in together.regressions] == [
         finding.quantity.key for finding in alone.regressions
     ]
-    assert "1 case (test_2: wall time +" in last_line(together)
+    assert "1 case (test_2, +" in last_line(together)
     assert [estimate.quantity.case for estimate in together.decision.once] == [
         f"{ALL_CASES} of shard {number}/3" for number in (1, 2, 3)
     ]
