@@ -53,7 +53,7 @@ from mnistbench.gate.explain.attribution import LEAST_SHARE, causes
 from mnistbench.gate.explain.other_changes import with_others
 from mnistbench.gate.explain.profiles import measure_profiles
 from mnistbench.gate.options import GateOptions
-from mnistbench.gate.processes.starting import Plan, stage_home
+from mnistbench.gate.processes.starting import Setup, stage_home
 from mnistbench.gate.survey.reach.source import read
 from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import BASE, HEAD
@@ -450,7 +450,7 @@ def profiled(key: str, clone: Path, project: Project, base: str, part: Sequence[
     ):
         folder = Path(temporary).resolve()
         options = GateOptions(base=base, pytest=arguments)
-        plan = Plan(
+        setup = Setup(
             trees={
                 BASE: trees.copy_revision(clone, base, folder / BASE),
                 HEAD: trees.copy_working_tree(clone, folder / HEAD),
@@ -459,13 +459,13 @@ def profiled(key: str, clone: Path, project: Project, base: str, part: Sequence[
             variables=options.variables,
             home=stage_home(folder),
             repository=clone,
-            arguments=arguments,
-            phases=(),
         )
         log = folder / "log"
         with Progress(None) as progress:
-            plan, code, header = survey_sides(options, plan, clone, SEED, log, progress)
-        profiles = measure_profiles(plan, SEED, list(header.labels), log, code)
+            sides = survey_sides(options, setup, 0.0, clone, SEED, log, progress)
+        code = sides.code
+        header = sides.header
+        profiles = measure_profiles(sides.plan, SEED, list(header.labels), log, code)
         return Profiled(
             key,
             {case: with_others(profile, case, header, code) for case, profile in profiles.items()},

@@ -98,6 +98,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "frameworks": {"torch": "2.15.0"},
         "threads": 0,
         "left_out": {},
+        "cannot_run": {},
         "unmeasurable": {},
         "failed": {},
         "resident": 8,
