@@ -417,16 +417,20 @@ def test_a_suite_needs_asv_runner_in_the_environment_of_the_side(tmp_path):
 UNREADABLE = {
     "import": (
         {"suite/bench_a.py": "import nothing_of_this_name\n"},
-        "suite/bench_a.py cannot be collected: ModuleNotFoundError: No module named "
-        "'nothing_of_this_name' (suite/bench_a.py:1)",
+        (
+            "suite/bench_a.py cannot be collected: ModuleNotFoundError: No module named "
+            "'nothing_of_this_name' (suite/bench_a.py:1)"
+        ),
     ),
     "instance": (
         {
             "suite/bench_a.py": "class A:\n    def __init__(self, n):\n        pass\n\n"
             "    def time_a(self):\n        pass\n"
         },
-        "suite/bench_a.py cannot be collected: TypeError: A.__init__() missing 1 required "
-        "positional argument: 'n'",
+        (
+            "suite/bench_a.py cannot be collected: TypeError: A.__init__() missing 1 required "
+            "positional argument: 'n'"
+        ),
     ),
     "name": (
         {
@@ -435,8 +439,10 @@ UNREADABLE = {
             "suite/b/asv.conf.json": "",
             "suite/b/benchmarks/__init__.py": "",
         },
-        "suite/b/benchmarks/__init__.py cannot be collected: benchmarks is imported from "
-        "suite/a/benchmarks/__init__.py, too; measure one suite of this name at a time",
+        (
+            "suite/b/benchmarks/__init__.py cannot be collected: benchmarks is imported from "
+            "suite/a/benchmarks/__init__.py, too; measure one suite of this name at a time"
+        ),
     ),
 }
 
