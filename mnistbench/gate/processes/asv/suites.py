@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Names of asv's configuration.
-CONFIGURATIONS = ("asv.conf.json", "asv.conf.jsonc")
+from mnistbench.gate.words import ASV_FILES
 
 #: Where the benchmarks are if the configuration does not say so, relative to it.
 _DEFAULT_FOLDER = "benchmarks"
@@ -41,34 +39,30 @@ class AsvSuite:
 
 
 def suite_of(path: Path, root: Path) -> AsvSuite | None:
-    """Return the suite that a file or folder belongs to; the suites below ``root`` count.
+    """Return the suite that a file or folder belongs to; None if it belongs to none.
 
-    asv.conf.json is in a folder above the file, or beside one of these.
+    asv.conf.json is in a folder above, which is ``root`` or below it.
     """
     path = path.resolve()
     root = root.resolve()
     for folder in (path, *path.parents):
         if not folder.is_relative_to(root):
             break
-        for suite in _declared_at(folder):
+        for suite in _declared_in(folder):
             if path.is_relative_to(suite.folder):
                 return suite
     return None
 
 
 @functools.cache
-def _declared_at(folder: Path) -> tuple[AsvSuite, ...]:
-    """Return the suites whose configuration is in a folder, or in a folder in it."""
-    return tuple(_declared(folder))
-
-
-def _declared(folder: Path) -> Iterator[AsvSuite]:
-    for pattern in ("", "*/"):
-        for name in CONFIGURATIONS:
-            for configuration in sorted(folder.glob(f"{pattern}{name}")):
-                text = configuration.read_text(encoding="utf-8", errors="replace")
-                benchmarks = configuration.parent / benchmark_dir(text)
-                yield AsvSuite(benchmarks.resolve(), configuration)
+def _declared_in(folder: Path) -> tuple[AsvSuite, ...]:
+    """Return the suites whose configuration is in a folder."""
+    configurations = [folder / name for name in sorted(ASV_FILES) if (folder / name).is_file()]
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in configurations]
+    return tuple(
+        AsvSuite((folder / benchmark_dir(text)).resolve(), configuration)
+        for configuration, text in zip(configurations, texts, strict=True)
+    )
 
 
 def benchmark_dir(text: str) -> str:

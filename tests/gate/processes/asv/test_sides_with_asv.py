@@ -9,7 +9,7 @@ import pytest
 from bare_environments import linked_environment
 
 from mnistbench.gate.listing import Listings
-from mnistbench.gate.processes.messages import Efforts, Surveys
+from mnistbench.gate.processes.messages import OUTSIDE, Efforts, Surveys
 from mnistbench.gate.processes.starting import GateError, TrialResult, running_trial
 from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
@@ -350,6 +350,13 @@ def test_setup_and_setup_cache_belong_to_the_case(suite):
         f"{order}:time_work",
         "work.py:work",
     }
+
+
+def test_the_collection_uses_no_file_of_the_tree(suite):
+    """Otherwise a change of asv.conf.json, or of a folder, would affect all cases."""
+    followed = suite.surveys.followed[HEAD]
+    assert followed.opened[OUTSIDE] == (), followed.opened[OUTSIDE]
+    assert "asv.conf.json" not in followed.read_by_plugins
 
 
 def test_what_a_call_leaves_behind_is_noted_with_what_to_do(suite):

@@ -28,18 +28,27 @@ def write(root, *names):
 
 
 @pytest.mark.parametrize(
-    "configuration", ["asv.conf.json", "a/asv.conf.json", "ci/asv.conf.json", "a/asv.conf.jsonc"]
+    ("configuration", "folder"),
+    [
+        ("asv.conf.json", "a/suite"),
+        ("a/asv.conf.json", "suite"),
+        ("a/asv.conf.jsonc", "../a/suite/"),
+        ("a/suite/asv.conf.json", "."),
+    ],
 )
-def test_the_configuration_is_above_the_suite_or_beside_a_folder_above_it(tmp_path, configuration):
+def test_the_configuration_is_in_a_folder_above(tmp_path, configuration, folder):
     write(tmp_path, "a/suite/bench_x.py", "a/other.py", configuration)
-    relative = {"asv.conf.json": "a/suite", "ci/asv.conf.json": "../a/suite"}
-    folder = relative.get(configuration, "suite")
     (tmp_path / configuration).write_text(f'{{"benchmark_dir": "{folder}"}}')
     suite = suite_of(tmp_path / "a/suite/bench_x.py", tmp_path)
     assert suite.folder == tmp_path / "a/suite"
     assert suite_of(tmp_path / "a/suite", tmp_path) == suite
     assert suite_of(tmp_path / "a/other.py", tmp_path) is None
-    assert suite_of(tmp_path / "a/suite/bench_x.py", tmp_path / "a/suite") is None
+
+
+def test_a_configuration_above_the_tree_does_not_count(tmp_path):
+    write(tmp_path, "asv.conf.json", "tree/bench_x.py")
+    (tmp_path / "asv.conf.json").write_text('{"benchmark_dir": "tree"}')
+    assert suite_of(tmp_path / "tree/bench_x.py", tmp_path / "tree") is None
 
 
 def test_asv_imports_modules_of_packages(tmp_path):
