@@ -13,11 +13,17 @@ from types import FrameType
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 
-#: Packages that read the files of tests and of the configuration to collect tests: those of pytest,
-#: and those of asv suites.
+#: Packages that read files of tests and of the configuration to collect tests: those of pytest, and
+#: those of asv suites. asv-runner 0.2.1 lists folders by importlib_metadata to find packages.
 _COLLECTORS = tuple(
     os.path.join(os.sep, *parts, "")  # noqa: PTH118  # a part of a path
-    for parts in (("_pytest",), ("iniconfig",), ("asv_runner",), ("gate", "processes", "asv"))
+    for parts in (
+        ("_pytest",),
+        ("iniconfig",),
+        ("asv_runner",),
+        ("importlib_metadata",),
+        ("gate", "processes", "asv"),
+    )
 )
 
 #: Modules of the standard library that read lines of code only to show them, and the one that lists
