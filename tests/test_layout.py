@@ -240,8 +240,8 @@ def test_commands_and_the_plug_in_load_nothing_heavy():
 #: Packages that other distributions bring: jinja2 and pytest-benchmark require them.
 BROUGHT = {"markupsafe": "jinja2", "cpuinfo": "pytest-benchmark"}
 
-#: What needs an extra: figures.
-WITH_EXTRAS = {"showing.drawing"}
+#: What needs an extra: figures, and asv suites.
+WITH_EXTRAS = {"showing.drawing", "gate.processes.asv.benchmarks"}
 
 
 def test_what_needs_no_torch_imports_declared_dependencies_alone():

@@ -26,8 +26,8 @@ of a side runs. The gate starts a process by ``processes/starting`` and speaks w
 ``processes/messages``. In the process, ``processes/sides/worker`` is the program: it runs the tests
 of a ``side`` in the pytest session of ``session``, where a test becomes a ``case``;
 ``survey`` there notes what the case is and what it runs (the folder ``following``), and ``steps``
-measures it in ``turns`` with the process of the other side. Only these processes import a
-framework.
+measures it in ``turns`` with the process of the other side. The benchmarks of an asv suite become
+tests there, too (the folder ``asv``). Only these processes import a framework.
 
 Beside the way:
 

@@ -65,3 +65,5 @@ PYTEST_FILES = (".pytest.ini", ".pytest.toml", "pytest.ini", "pytest.toml")
 TOOL_FILES = ("pyproject.toml", "setup.cfg", "tox.ini")
 #: Names of the files that pytest reads its options from.
 CONFIGURATION_FILES = frozenset({*PYTEST_FILES, *TOOL_FILES})
+#: Names of asv's configuration, which says in which folder the benchmarks of a suite are.
+ASV_FILES = frozenset({"asv.conf.json", "asv.conf.jsonc"})

@@ -7,7 +7,7 @@ import sys
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from mnistbench.gate.processes.following.callers import calling_file, is_pytest
+from mnistbench.gate.processes.following.callers import calling_file, is_collector
 
 _GETATTR = builtins.getattr
 _HASATTR = builtins.hasattr
@@ -61,7 +61,7 @@ class FetchedNames:
         path = calling_file(caller)
         if path.startswith(self._prefix):
             return True
-        if is_pytest(path):
+        if is_collector(path):
             if path == file:
                 self._of_pytest.add(path)
             return False

@@ -31,7 +31,7 @@ from mnistbench.gate.processes.following.calls import Mode, Monitoring, NoCalls,
 from mnistbench.gate.processes.following.fetched import FetchedNames
 from mnistbench.gate.processes.following.opened import OpenedFiles
 from mnistbench.gate.processes.messages import OUTSIDE, Followed, RunCode
-from mnistbench.gate.words import CONFIGURATION_FILES, MODULE
+from mnistbench.gate.words import ASV_FILES, CONFIGURATION_FILES, MODULE
 from mnistbench.measuring.provider import imported_provider
 from mnistbench.measuring.timing import Clock
 
@@ -569,8 +569,9 @@ _HOOKLESS: frozenset[Any] = frozenset({object, Generic})
 
 
 def _is_configuration(path: str) -> bool:
-    """Whether pytest reads a file; what it finds there is compared."""
-    return os.path.basename(path) in CONFIGURATION_FILES  # noqa: PTH119  # a Path costs more
+    """Whether a collector reads a file; what it finds there is compared."""
+    name = os.path.basename(path)  # noqa: PTH119  # a Path costs more
+    return name in CONFIGURATION_FILES or name in ASV_FILES
 
 
 def _is_in(path: str, folder: str) -> bool:

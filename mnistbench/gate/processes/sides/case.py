@@ -272,6 +272,9 @@ def _referred_to(function: object) -> Iterator[object]:
                 yield cell.cell_contents
     elif type(function) is types.MethodType:
         yield function.__self__
+        # What a hash of it has not: the setup of an asv benchmark sets attributes.
+        with contextlib.suppress(AttributeError):
+            yield object.__getattribute__(function.__self__, "__dict__")
         yield from _referred_to(function.__func__)
     elif type(function) is types.BuiltinMethodType or type(function) is types.MethodWrapperType:
         yield function.__self__

@@ -28,6 +28,7 @@ import pytest
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.params import CALL
+from mnistbench.gate.processes.asv.collecting import AsvSuites, AsvTest
 from mnistbench.gate.processes.sides import failures
 from mnistbench.gate.processes.sides.case import PlainCase, own_threads, seed_all
 from mnistbench.gate.processes.sides.fingerprint import Limits, fingerprint
@@ -134,7 +135,11 @@ def run_tests(
         MnistbenchError: ``order`` or ``take`` raises it.
     """
     session = _Session(side, order, take)
-    failure = _run_pytest(side, arguments, session, *side.plugins)
+    suites = AsvSuites(side.tree)
+    failure = _run_pytest(side, arguments, session, suites, *side.plugins)
+    side.left_out.update(suites.unread)
+    if not side.parameters:  # there is nothing else to measure
+        session.failures += [f"{folder} {why}" for folder, why in suites.unread.items()]
     if session.failures:
         raise SideError(f"{side.name}: {units.and_more(session.failures, 1)}")
     if session.raised:
@@ -326,6 +331,8 @@ class _Session:
                 )
             elif is_marked(item):
                 self.side.left_out[node_id] = NEEDS_CODSPEED
+            elif isinstance(item, AsvTest):
+                self.side.left_out[node_id] = item.left_out
         self.side.parameters = {
             node_id: _hash_of_parameters(item) for node_id, item in ours.items()
         }
@@ -537,9 +544,12 @@ def _hash_of_parameters(item: pytest.Item) -> str:
     Empty if there is nothing, or reading takes too long.
     """
     callspec = getattr(item, "callspec", None)
-    if callspec is None:
+    values = item.parameters if isinstance(item, AsvTest) else ()
+    if callspec is not None:
+        values = tuple(callspec.params.values())
+    if not values:
         return ""
-    parameters = fingerprint(*callspec.params.values(), limits=_OF_PARAMETERS)
+    parameters = fingerprint(*values, limits=_OF_PARAMETERS)
     return "" if parameters.is_timed_out else parameters.digest
 
 

@@ -99,7 +99,11 @@ def survey(job: SurveyJob, say: Callable[..., None], lines: IO[str]) -> None:
                 f"{error}; it imports {name} from {outside[name].path}, not from its own copy"
             ) from error
         raise
-    if failed := surveyed.failed | failed:
+    # An asv benchmark may say that it is skipped when it is called.
+    failed = {
+        test: why for test, why in surveyed.failed.items() if test not in side.left_out
+    } | failed
+    if failed:
         refuse_old_framework(side.name)
     not_run = {test: why for test, why in failed.items() if test in side.tests_carried}
     failed = {test: why for test, why in failed.items() if test not in not_run}
@@ -316,7 +320,8 @@ class _Survey:
         if case.can_loop and is_comparable and before.digest != after.digest:
             notes.append(
                 "changes its arguments, so each call gets what the one before has left; "
-                "make them anew with benchmark.pedantic(setup=...)"
+                "make them anew with benchmark.pedantic(setup=...), or in setup with number = 1 "
+                "if it is an asv benchmark"
             )
         if (
             case.once
