@@ -125,12 +125,15 @@ def stage_home(folder: Path) -> Path:
 
     The copy that measures is named STAGED, so that the same code measures both sides and each side
     can import a ``mnistbench`` of its own. A side whose environment has none finds one in the
-    folder, and pytest-benchmark, which the fixture needs.
+    folder, and pytest-benchmark, which the fixture needs, and asv-runner, if it is installed here.
     """
     home = folder / "gate"
     own = Path(mnistbench.__file__).parent
-    benchmark = importlib.util.find_spec("pytest_benchmark")
-    for package in (own, *map(Path, (benchmark and benchmark.submodule_search_locations) or ())):
+    others = map(importlib.util.find_spec, ("pytest_benchmark", "asv_runner"))
+    folders = [
+        folder for spec in others if spec for folder in spec.submodule_search_locations or ()
+    ]
+    for package in (own, *map(Path, folders)):
         with copying(str(package), folder):
             copy_folder(package, home / package.name, follows_links=True)
     with copying(str(own), folder):

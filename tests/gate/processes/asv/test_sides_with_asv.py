@@ -1,7 +1,7 @@
 """An asv suite, unmodified, in the processes of both sides of a gate."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import gate_builders
@@ -11,7 +11,6 @@ from bare_environments import linked_environment
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.processes.messages import OUTSIDE, Efforts, Surveys
 from mnistbench.gate.processes.starting import GateError, TrialResult, running_trial
-from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
 pytestmark = pytest.mark.versions
@@ -216,7 +215,7 @@ FEW_ITERATIONS = Efforts(timed=0.1, profiled=0.1)
 
 
 def write(plan, files):
-    for tree in plan.trees.values():
+    for tree in plan.setup.trees.values():
         for name, text in files.items():
             (tree.root / name).parent.mkdir(parents=True, exist_ok=True)
             (tree.root / name).write_text(text)
@@ -250,16 +249,18 @@ class Suite:
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory):
     folder = tmp_path_factory.mktemp("asv")
-    plan = replace(gate_builders.plan(folder, "suite"), efforts=FEW_ITERATIONS)
+    plan = gate_builders.plan(folder, "suite")
     # Warnings are errors, and files of the suite look like tests.
     ini = "[pytest]\nfilterwarnings = error\npython_files = bench_*.py\n"
     write(plan, {"pytest.ini": ini, **FILES})
-    plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
-    log = plan.trees[HEAD].root / "log"
+    surveyed = gate_builders.surveyed(plan, folder)
+    surveys = surveyed.surveys
+    plan = surveyed.trial_plan()
+    log = plan.setup.trees[HEAD].root / "log"
     surveyed_log = log.read_text().splitlines()
     log.unlink()
     only = [case for case in surveys.listings.common if "bench_order" in case]
-    with running_trial(plan, 2, only, folder / "log") as running:
+    with running_trial(plan, 2, only, folder / "log", efforts=FEW_ITERATIONS) as running:
         trial = gate_builders.run_whole(running)
     return Suite(surveys, surveyed_log, trial, log.read_text().splitlines())
 
@@ -381,7 +382,7 @@ def test_a_trial_measures_all_cases_of_a_file(suite):
 
 def refusal(plan, folder):
     with pytest.raises(GateError) as raised:
-        survey_in_processes(plan, 1, "", folder / "log")
+        gate_builders.surveyed(plan, folder)
     return str(raised.value)
 
 
@@ -401,22 +402,21 @@ def test_benchmarks_are_selected_by_name(tmp_path, argument, names):
         "class SuiteB:\n    def time_it(self):\n        return 1\n"
     )
     write(plan, {"asv.conf.json": '{"benchmark_dir": "suite"}', "suite/bench_a.py": text})
-    listings = survey_in_processes(plan, 1, "", tmp_path / "log")[1].listings
+    listings = gate_builders.surveyed(plan, tmp_path).surveys.listings
     assert [node_id.partition("::")[2] for node_id in listings.head.cases] == names
     assert listings.head.missing == ()
 
 
 def test_a_suite_needs_asv_runner_in_the_environment_of_the_side(tmp_path):
     python = linked_environment(tmp_path / "bare", "pytest", "pytest-benchmark", "numpy")
-    plan = replace(
-        gate_builders.plan(tmp_path, "suite"), pythons=dict.fromkeys((BASE, HEAD), python)
-    )
+    pythons = dict.fromkeys((BASE, HEAD), python)
+    plan = gate_builders.with_setup(gate_builders.plan(tmp_path, "suite"), pythons=pythons)
     write(plan, {name: FILES[name] for name in ("asv.conf.json", "suite/__init__.py")})
     needed = f"is an asv suite (asv.conf.json): install mnistbench[asv], or asv-runner for {python}"
     assert refusal(plan, tmp_path) == f"both sides: suite {needed}"
     # With other cases the suite is left out.
     write(plan, {"suite/test_own.py": "def test_own(benchmark):\n    benchmark(list)\n"})
-    listings = survey_in_processes(plan, 1, "", tmp_path / "log")[1].listings
+    listings = gate_builders.surveyed(plan, tmp_path).surveys.listings
     assert list(listings.head.cases) == ["suite/test_own.py::test_own"]
     assert listings.head.left_out == {"suite": needed}
 
@@ -472,6 +472,6 @@ def test_files_of_no_suite_are_left_to_pytest(tmp_path):
             "test_own.py": "def test_own(benchmark):\n    benchmark(list)\n",
         },
     )
-    listings = survey_in_processes(plan, 1, "", tmp_path / "log")[1].listings
+    listings = gate_builders.surveyed(plan, tmp_path).surveys.listings
     assert list(listings.head.cases) == ["test_own.py::test_own"]
-    assert Path(plan.trees[HEAD].root / "bench_a.py").is_file()
+    assert Path(plan.setup.trees[HEAD].root / "bench_a.py").is_file()
