@@ -54,9 +54,7 @@ def scene(cause="", **changes):
     """A regression of one plain test, with the function that explains it."""
     rows = [((cause,), (1, 1), (100_000, 90_000_000))] if cause else []
     profiles = {TEST: case_profile(rows, {cause: "changed"})} if cause else {}
-    return concluded(
-        {TEST: SLOW}, 8, end=End(profiles=profiles), labels={TEST: TEST}, **changes
-    )
+    return concluded({TEST: SLOW}, 8, end=End(profiles=profiles), labels={TEST: TEST}, **changes)
 
 
 def lines_of(verdict, root):
