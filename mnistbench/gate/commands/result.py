@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,8 +54,9 @@ def result_of_verdict(verdict: Verdict, options: JudgeOptions) -> CommandResult:
 
     def job_messages() -> JobMessages:
         rows = Rows(verdict)
-        root = Path(os.environ.get("GITHUB_WORKSPACE", "."))
-        return JobMessages(annotation_lines(rows, root), outputs(rows))
+        folders = (Path.cwd(), *Path.cwd().parents)
+        checkout = next((folder for folder in folders if (folder / ".git").exists()), folders[0])
+        return JobMessages(annotation_lines(rows, checkout), outputs(rows))
 
     shown = with_qualification(report(verdict), verdict.recorded)
     result = result_of(shown, options, verdict.outcome, is_excusable=verdict.is_excusable)

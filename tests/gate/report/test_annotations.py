@@ -167,6 +167,11 @@ def test_an_improvement_and_an_open_slowdown_are_found():
 def test_a_job_gets_them_and_a_terminal_does_not(tmp_path, monkeypatch, capfd):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
+    tests = tmp_path / "bench"
+    (tests / "sub").mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    (tests / "test_step.py").write_text("def test_step(): pass\n")
+    monkeypatch.chdir(tests / "sub")
     settings = JudgeOptions(output=tmp_path / "report", top=3)
     result = result_of_verdict(regressed(), settings)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
@@ -180,7 +185,7 @@ def test_a_job_gets_them_and_a_terminal_does_not(tmp_path, monkeypatch, capfd):
         f"regressed={json.dumps([CASE])}",
     ]
     out, err = capfd.readouterr()
-    assert (out, err.count("::error file=bench/test_step.py,")) == ("", 1)
+    assert (out, err.count("::error file=bench/test_step.py,line=1,")) == ("", 1)
     monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path))
     deliver_result(result, settings)
     assert f"GITHUB_OUTPUT: {tmp_path} cannot be written" in capfd.readouterr().err
