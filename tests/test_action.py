@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from mnistbench import cli
+from mnistbench.core.child import JOB_VARIABLES
 
 REPOSITORY = Path(__file__).parent.parent
 EVENTS = REPOSITORY / "tests" / "data" / "github_events"
@@ -835,3 +836,144 @@ def test_the_source_distribution_has_the_action_and_the_examples():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     included = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
     assert {"/action.yml", "/examples"} <= {*included}
+
+
+# ---- Examples and the page -----------------------------------------------------------------------
+
+EXAMPLES = {path.stem: path.read_text() for path in (REPOSITORY / "examples").glob("*.yml")}
+[FIRST] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+WORKFLOWS = {
+    "docs/ci.md": FIRST,
+    **{name: text for name, text in EXAMPLES.items() if name != "gitlab-ci"},
+}
+PINNED = re.compile(r"uses: [\w-]+/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+( |$)", re.MULTILINE)
+
+
+def jobs(name):
+    return yaml.safe_load(WORKFLOWS[name])["jobs"]
+
+
+def own_steps(name):
+    """Return the steps of a workflow that use this action."""
+    return [
+        step
+        for job in jobs(name).values()
+        for step in job["steps"]
+        if step.get("uses") == "OWNER/mnistbench@v1"
+    ]
+
+
+def test_the_first_workflow_is_short_and_needs_no_input():
+    assert len(FIRST.splitlines()) <= 14
+    [step] = own_steps("docs/ci.md")
+    assert "with" not in step
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_gives_inputs_that_exist_and_measured_code_no_more_than_it_needs(name):
+    workflow = yaml.safe_load(WORKFLOWS[name])
+    assert "pull_request_target" not in WORKFLOWS[name]
+    for step in own_steps(name):
+        assert step.get("with", {}).keys() <= INPUTS.keys()
+    checkouts = [
+        step
+        for job in workflow["jobs"].values()
+        for step in job["steps"]
+        if "actions/checkout" in step.get("uses", "")
+    ]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+    if "workflow_run" in workflow[True]:  # the key "on"
+        assert checkouts == []
+        assert not any("run" in step for job in workflow["jobs"].values() for step in job["steps"])
+
+
+def test_the_commits_that_are_pinned_have_their_version_beside_them():
+    texts = [(REPOSITORY / "action.yml").read_text(encoding="utf-8")]
+    texts += [text for name, text in WORKFLOWS.items() if name != "docs/ci.md"]
+    for text in texts:
+        others = len(re.findall("uses: ", text)) - text.count("uses: OWNER/mnistbench@v1")
+        assert len(PINNED.findall(text)) == others
+
+
+@pytest.mark.parametrize("name", [name for name in WORKFLOWS if name != "docs/ci.md"])
+def test_an_example_ends_by_itself_and_replaces_the_run_before(name):
+    assert yaml.safe_load(WORKFLOWS[name])["concurrency"]["group"]
+    assert all(job["timeout-minutes"] <= 30 for job in jobs(name).values())
+
+
+def test_the_workflow_for_forks_reads_the_artifact_of_the_one_that_measures():
+    assert yaml.safe_load(EXAMPLES["pull-request"])["name"] in EXAMPLES["comment-on-forks"]
+    [job] = jobs("comment-on-forks").values()
+    download, comment = job["steps"]
+    assert download["with"]["name"] == f"mnistbench-{next(iter(jobs('pull-request')))}"
+    assert comment["with"] == {"report": download["with"]["path"]}
+
+
+def test_the_workflow_of_shards_measures_all_of_them_and_judges_them_in_any_case():
+    gate, verdict = jobs("many-machines").values()
+    numbers = gate["strategy"]["matrix"]["shard"]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert gate["strategy"]["fail-fast"] is False
+    shard, judge = own_steps("many-machines")
+    assert shard["with"]["shard"] == f"${{{{ matrix.shard }}}}/{len(numbers)}"
+    assert (verdict["needs"], verdict["if"]) == ("gate", "${{ !cancelled() }}")
+    [download] = [step for step in verdict["steps"] if "download" in step["uses"]]
+    pattern = re.compile(download["with"]["pattern"].replace("*", ".*"))
+    assert pattern.fullmatch("mnistbench-gate-shard-1-of-4")
+    assert pattern.fullmatch("mnistbench-gate-3-shard-4-of-4")
+    assert judge["with"]["judge"] == f"{download['with']['path']}/gate/shard-*.jsonl.gz"
+
+
+@pytest.mark.parametrize("name", ["compiled-project", "gitlab-ci"])
+def test_the_command_of_an_example_is_one_that_the_gate_takes(name):
+    if name == "compiled-project":
+        [step] = own_steps(name)
+        words = ["gate", *step["with"]["args"].split()]
+    else:
+        script = yaml.safe_load(EXAMPLES[name])["gate"]["script"]
+        words = script[-1].removeprefix("mnistbench ").split()
+    assert cli.parser("gate").parse_args(words)
+
+
+def test_the_page_lists_inputs_outputs_and_examples():
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", PAGE, re.MULTILINE))
+    assert [name for name in rows if name in INPUTS] == list(INPUTS)
+    assert rows["comment"].strip("`") == INPUTS["comment"]["default"]
+    outputs = re.search(r"^\| output .*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)[1]
+    assert all(f"`{name}`" in outputs for name in ACTION["outputs"])
+    assert {*re.findall(r"\(\.\./examples/([a-z-]+)\.yml\)", PAGE)} == {*EXAMPLES}
+
+
+def test_the_page_lists_the_variables_that_are_not_passed_on():
+    rows = re.findall(r"^\| .* \| `([A-Z_]+)` \| (.*) \|$", PAGE, re.MULTILINE)
+    shown = {service: tuple(re.findall(r"`([^`]+)`", names)) for service, names in rows}
+    assert shown == JOB_VARIABLES
+
+
+@pytest.fixture
+def lint(tmp_path):
+    """Return what actionlint prints about a workflow."""
+    actionlint = shutil.which("actionlint")
+    if not actionlint:
+        pytest.skip("no actionlint; tox -e actions")
+
+    def run(text):
+        (tmp_path / "workflow.yml").write_text(text)
+        command = [actionlint, "-no-color", tmp_path / "workflow.yml"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    return run
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_actionlint_accepts_the_workflow(lint, name):
+    assert lint(WORKFLOWS[name]) == ""
+
+
+def test_actionlint_accepts_the_steps_as_those_of_a_workflow(lint):
+    # It does not check the steps of an action. Those of a workflow that is called with the same
+    # inputs have the same contexts.
+    called = {"workflow_call": {"inputs": {name: {"type": "string"} for name in INPUTS}}}
+    job = {"runs-on": "ubuntu-24.04", "steps": ACTION["runs"]["steps"]}
+    workflow = {"name": "steps", "on": called, "jobs": {"gate": job}}
+    assert lint(yaml.safe_dump(workflow, sort_keys=False)) == ""
