@@ -451,6 +451,19 @@ def test_the_samples_of_all_shards_are_judged_as_one_gate(measure, folder, code)
     assert list(folder.rglob("hacked")) == []
 
 
+def test_the_real_judge_leaves_what_the_step_reads(measure, folder):
+    settings = folder / "checkout" / "pyproject.toml"
+    settings.write_text('[tool.mnistbench.gate]\ninconclusive = "fail"\n')
+    program(folder / "gate-python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    samples = REPOSITORY / "tests" / "data" / "gate_samples_0.1.0.jsonl.gz"
+    ran = measure(judge=str(samples))
+    codes = {"passed": EXIT_PASSED, "regressed": EXIT_REGRESSED, "inconclusive": 2}
+    assert ran.code == codes[ran.outputs["verdict"]]
+    assert ran.summary.startswith(f"### mnistbench: {ran.outputs['verdict']}: ")
+    assert files_in(ran) >= {"report.md", "gate.html"}
+    assert ("found.txt" in files_in(ran)) == (ran.outputs["found"] == "true")
+
+
 def test_two_gates_of_a_job_need_keys(measure, folder):
     assert measure(key="py 3.12/a").outputs["artifact"] == "mnistbench-gate-py-3.12-a"
     twice = {**GATE, "run": GATE["run"].replace('exit "$code"', "") + GATE["run"]}
