@@ -525,7 +525,9 @@ if words[1] == "graphql":
     marker = re.search(r'startswith\("(.*)"\)', query)[1]
     assert "viewerDidAuthor" in query and int(value("-F", "number"))
     own = [c for c in comments if c["author"] == github["viewer"] and c["body"].startswith(marker)]
-    done("".join(f"{comment['id']}\n" for comment in own))
+    # databaseId is a number of 32 bits, which those of today's comments exceed.
+    has_ids = query.endswith(".fullDatabaseId") and "{fullDatabaseId " in value("-f", "query")
+    done("".join(f"{comment['id'] if has_ids else None}\n" for comment in own))
 path = words[3]
 if path == "repos/owner/project/pulls":
     assert value("-f", "state") == "open"
@@ -538,7 +540,7 @@ if method == "PATCH":
     next(c for c in github["comments"] if c["id"] == number)["body"] = body
     done('{"id": 1}')
 number = re.fullmatch(r"repos/owner/project/issues/(\d+)/comments", path)[1]
-comment = {"id": 900 + len(github["comments"]), "author": github["viewer"], "body": body}
+comment = {"id": 3_000_000_000 + len(github["comments"]), "author": github["viewer"], "body": body}
 github["comments"].append({**comment, "on": int(number)})
 done('{"id": 1}')
 """
