@@ -772,11 +772,12 @@ def test_the_pull_request_is_found_by_the_commit_that_github_names(comment):
     assert ran.log.startswith(f"{NOTICE}no open pull request has the commit that was measured")
 
 
-def test_the_report_of_a_job_that_ran_foreign_code_is_shown_as_text(comment):
+@pytest.mark.parametrize("event", ["workflow_run", "pull_request"])
+def test_the_report_of_a_job_that_ran_foreign_code_is_shown_as_text(comment, event):
     hostile = (
         "### passed\r\n```\n</pre>\n@owner ![x](https://evil.example/x)\n\0<!-- mnistbench -->\n"
     )
-    [made] = comment(event="workflow_run", foreign=True, pulls=[FORK], text=hostile).comments
+    [made] = comment(event=event, foreign=True, pulls=[FORK], text=hostile).comments
     marker, heading, empty, *block = made["body"].splitlines()
     assert marker.startswith("<!-- mnistbench gate ")
     assert heading == "### mnistbench: report of a job that ran the code of this pull request"
