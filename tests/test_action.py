@@ -1,9 +1,6 @@
-"""action.yml.
+"""action.yml: its scripts run with bash, with a stand-in for the gate and for gh.
 
-Its steps are run with bash, with a stand-in for Python and for gh, and docs/ci.md shows how to use
-it.
-
-Tests of actionlint are skipped without it; `tox -e actions` installs it.
+The workflows of docs/ci.md and examples/ are checked against it.
 """
 
 from __future__ import annotations
@@ -14,6 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,328 +21,331 @@ import yaml
 
 from mnistbench import cli
 from mnistbench.core.child import JOB_VARIABLES
-from mnistbench.core.options import seconds
 
 REPOSITORY = Path(__file__).parent.parent
+EVENTS = REPOSITORY / "tests" / "data" / "github_events"
 ACTION = yaml.safe_load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))
 INPUTS = ACTION["inputs"]
-STEPS = ACTION["runs"]["steps"]
+INSTALL, GATE, UPLOAD, COMMENT = ACTION["runs"]["steps"]
 PAGE = (REPOSITORY / "docs" / "ci.md").read_text(encoding="utf-8")
-WORKFLOW, APART, SHARDS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1
 EXIT_INCONCLUSIVE = 2
 
-#: What the gate prints while it measures; the exit code and the report are those of the test.
-PYTHON = r"""#!/usr/bin/env bash
-if [ "$1 $2 $3" = "-P -c import mnistbench" ]; then exit "$FAKE_MISSING"; fi
-if [ "$1 $2 $3" = "-P -m pip" ]; then printf '%s\n' "$@" > "$FAKE/pip"; exit 0; fi
-if [ "$1 $2 $3" != "-P -m mnistbench" ]; then exec "$FAKE_PYTHON" "$@"; fi
-if [ "$4" = "judge" ] && [ -z "$GITHUB_STEP_SUMMARY" ]; then
-  printf '%s\0' "${@:4}" > "$FAKE/page"
-  if [ "$FAKE_PAGE" = 0 ]; then echo "mnistbench: no page" >&2; exit 2; fi
-  for word in "$@"; do case $word in --output=*) echo page > "${word#--output=}" ;; esac; done
-  exit 0
-fi
-printf '%s\0' "${@:4}" > "$FAKE/gate"
-echo "loading both sides"
-echo "mnistbench: $FAKE_ERROR" >&2
-for word in "$@"; do
-  case $word in
-    --output=*) output=${word#--output=} ;;
-    --storage=*)
-      mkdir -p "${word#--storage=}/gate"
-      echo raw > "${word#--storage=}/gate/$FAKE_NAME" ;;
-  esac
-done
-if [ -n "$FAKE_REPORT" ]; then cat "$FAKE_REPORT" > "$output"; fi
-exit "$FAKE_CODE"
-"""
-
-GH = r"""#!/usr/bin/env bash
-printf '%s\0' "$@" > "$FAKE/gh"
-for word in "$@"; do body=$word; done
-cp "$body" "$FAKE/body"
-echo "$GH_REPO $GH_TOKEN" > "$FAKE/gh_environment"
-exit "$FAKE_GH_CODE"
-"""
-
-#: Address of the artifact that is uploaded, and the line of the comment with it.
-ARTIFACT = "https://github.example/owner/project/actions/runs/34/artifacts/56"
-LINK = f"\n[All cases as a page: gate.html in this artifact]({ARTIFACT})\n"
-
-REPORT = "### mnistbench: regressed: 1 operation (step: aten::mm, +9.0 %)\n\n- more\n"
-ERROR = "--base 'origin/main...': no such commit"
+REPORT = "### mnistbench: regressed: 1 case (test_a.py::test_a +9.0 %)\n\n- more\n"
+OUTPUTS = 'verdict=regressed\nregressed=["test_a.py::test_a"]\nfound=true\n'
+ERROR = "HEAD has no parent in this clone; fetch more commits"
 
 
-class Ran(NamedTuple):
-    """What is left after the steps of a job."""
+def bash(step, variables, folder):
+    """Run the script of a step as GitHub does for `shell: bash`."""
+    script = folder / "script.sh"
+    script.write_text(step["run"])
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],
+        env=variables,
+        cwd=folder / "checkout",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
 
-    code: int  # of the step that fails first; 0 if none does
-    log: str
-    gate: list[str] | None  # arguments; None if it was not called
-    page: list[str] | None  # arguments of the command that writes the page
-    pip: list[str] | None
-    gh: list[str] | None
-    body: str | None  # of the comment
-    summary: str
-    outputs: dict[str, str]  # of the gate's step
-    upload: dict[str, str] | None  # what the last step is given
+
+def program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def words_of(file):
+    return file.read_text().split("\0")[:-1] if file.exists() else None
+
+
+def outputs_of(file):
+    return dict(line.split("=", 1) for line in file.read_text().splitlines())
 
 
 @pytest.fixture
-def job(tmp_path, monkeypatch):
-    """Run the steps of the action as a job of GitHub would."""
-    fakes = tmp_path / "bin"
-    fakes.mkdir()
-    for name, text in (("python", PYTHON), ("gh", GH)):
-        (fakes / name).write_text(text)
-        (fakes / name).chmod(0o755)
+def folder(tmp_path, monkeypatch):
+    """A runner: a checkout, a folder for temporary files, programs on PATH."""
     for name in [
-        name for name in os.environ if name.startswith(("GITHUB_", "RUNNER_", "INPUT_", "GH_"))
+        name
+        for name in os.environ
+        if name.startswith(("GITHUB_", "RUNNER_", "INPUT_", "GH_", "VIRTUAL_ENV", "CONDA_", "UV_"))
     ]:
         monkeypatch.delenv(name)
-    (tmp_path / "temp").mkdir()
+    (tmp_path / "checkout").mkdir()
+    (tmp_path / "temp" / "mnistbench-tools").mkdir(parents=True)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SEEN", str(tmp_path))
+    for name, value in (
+        ("GITHUB_ACTIONS", "true"),
+        ("GITHUB_ACTION_PATH", "/the action"),
+        ("GITHUB_WORKSPACE", str(tmp_path / "checkout")),
+        ("GITHUB_WORKFLOW", "benchmarks"),
+        ("GITHUB_JOB", "gate"),
+        ("GITHUB_SERVER_URL", "https://github.example"),
+        ("GITHUB_REPOSITORY", "owner/project"),
+        ("GITHUB_RUN_ID", "34"),
+        ("GITHUB_OUTPUT", str(tmp_path / "outputs")),
+        ("GITHUB_STEP_SUMMARY", str(tmp_path / "summary")),
+        ("RUNNER_TEMP", str(tmp_path / "temp")),
+    ):
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+# ---- Install -------------------------------------------------------------------------------------
+
+#: Stand-ins that note how they are called, and make what the later ones need.
+UV = """#!/bin/sh
+echo "uv $*" >> "$SEEN/calls"; pwd >> "$SEEN/folders"; env > "$SEEN/environment"
+if [ "$1" = venv ]; then mkdir -p gate/bin; fi
+if [ "$1" = pip ]; then touch gate/bin/mnistbench; chmod +x gate/bin/mnistbench; fi
+"""
+SYSTEM_PYTHON = """#!/bin/sh
+echo "python3 $*" >> "$SEEN/calls"
+mkdir -p uv/bin
+printf '#!/bin/sh\\necho "pip $*" >> "$SEEN/calls"; cp "$SEEN/uv" uv/bin/uv\\n' > uv/bin/python
+chmod +x uv/bin/python
+"""
+TO_INSTALL = [
+    "uv venv --quiet --python >=3.11 gate",
+    "uv pip install --quiet --python gate/bin/python /the action",
+]
+
+
+def install(folder, **more):
+    """Run the step with no other programs on PATH than these; return its code, calls and log."""
+    for name in ("mkdir", "env", "touch", "chmod", "cp", "bash", "sh"):
+        if not (folder / "bin" / name).exists():
+            (folder / "bin").mkdir(exist_ok=True)
+            (folder / "bin" / name).symlink_to(shutil.which(name))
+    done = bash(INSTALL, {**os.environ, "PATH": str(folder / "bin"), **more}, folder)
+    calls = folder / "calls"
+    return done.returncode, calls.read_text().splitlines() if calls.exists() else [], done.stdout
+
+
+def test_it_is_installed_once_beside_the_project_with_uv(folder):
+    program(folder / "bin" / "uv", UV)
+    variables = {"UV_SYSTEM_PYTHON": "1", "VIRTUAL_ENV": "/project/.venv", "PYTHONPATH": "src"}
+    code, calls, _ = install(folder, **variables)
+    tools = folder / "temp" / "mnistbench-tools"
+    assert (code, calls) == (EXIT_PASSED, TO_INSTALL)
+    assert outputs_of(folder / "outputs") == {"python": f"{tools}/gate/bin/python"}
+    assert set((folder / "folders").read_text().splitlines()) == {str(tools)}
+    environment = outputs_of(folder / "environment")
+    assert not {*variables} & {*environment}, "they are those of the project"
+    assert install(folder)[:2] == (EXIT_PASSED, TO_INSTALL), "an earlier step has installed it"
+
+
+def test_without_uv_it_gets_one_in_an_environment_of_its_own(folder):
+    program(folder / "uv", UV)
+    program(folder / "bin" / "python3", SYSTEM_PYTHON)
+    code, calls, _ = install(folder)
+    assert code == EXIT_PASSED
+    assert calls == ["python3 -m venv uv", "pip -m pip install --quiet uv", *TO_INSTALL]
+
+
+@pytest.mark.parametrize("python", [None, "#!/bin/sh\nexit 1\n"])
+def test_without_uv_and_pip_the_error_says_what_to_install(folder, python):
+    if python:
+        program(folder / "bin" / "python3", python)
+    code, _, log = install(folder)
+    assert code == EXIT_INCONCLUSIVE
+    assert "::error title=mnistbench::python: there is no uv, and " in log
+    assert "install uv before this step" in log
+
+
+# ---- Measure -------------------------------------------------------------------------------------
+
+#: The interpreter of the gate. It reads the arguments of the step, and stands for mnistbench.
+GATE_PYTHON = r"""#!/usr/bin/env bash
+if [ "$1 $2 $3" != "-P -m mnistbench" ]; then exec "$REAL_PYTHON" "$@"; fi
+printf '%s\0' "${@:4}" > "$SEEN/gate"
+env > "$SEEN/environment"
+pwd > "$SEEN/folder"
+echo "loading both sides"
+if [ -n "$FAKE_ERROR" ]; then echo "mnistbench: $FAKE_ERROR" >&2; exit 2; fi
+for word in "$@"; do
+  case $word in
+    --output=*) echo page > "${word#--output=}" ;;
+    --storage=*) echo raw > "${word#--storage=}/gate/$FAKE_NAME" ;;
+  esac
+done
+printf '%s' "$FAKE_REPORT" >> "$GITHUB_STEP_SUMMARY"
+printf '%s' "$FAKE_OUTPUTS" >> "$GITHUB_OUTPUT"
+exit "$FAKE_CODE"
+"""
+
+
+class Ran(NamedTuple):
+    """What the step that measures leaves."""
+
+    code: int
+    log: str
+    gate: list[str] | None  # arguments of mnistbench; None if it was not called
+    outputs: dict[str, str]
+    summary: str
+    environment: dict[str, str]  # of mnistbench
+
+
+@pytest.fixture
+def measure(folder):
+    """Run the step that measures; keywords are inputs, or what the gate does."""
+    prefix = folder / "python-of-the-job"
+    program(prefix / "bin" / "python", f"#!/bin/sh\necho {prefix}\n")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(prefix / "bin" / "python")
+    program(folder / "gate-python", GATE_PYTHON)
 
     def run(
         *,
         event="pull_request",
         code=EXIT_PASSED,
         report=REPORT,
-        gh_code=0,
-        missing=False,
+        outputs=OUTPUTS,
+        error="",
         name="1.jsonl.gz",
-        page=True,
-        artifact=ARTIFACT,
+        variables=None,
         **inputs,
     ):
-        assert inputs.keys() <= INPUTS.keys()
-        seen = tmp_path / "seen"
-        shutil.rmtree(seen, ignore_errors=True)
-        seen.mkdir()
-        (seen / "report").write_text(report or "")
-        values = (
-            {name: str(declared["default"]) for name, declared in INPUTS.items()}
-            | {"token": "a token"}
-            | inputs
+        for left in ("gate", "outputs", "summary", "environment"):
+            (folder / left).unlink(missing_ok=True)
+        (folder / "outputs").touch()
+        shutil.rmtree(folder / "temp" / "mnistbench-tools")
+        (folder / "temp" / "mnistbench-tools").mkdir()
+        values = dict.fromkeys(INPUTS, "") | inputs
+        bound = {
+            variable: values[expression.removeprefix("${{ inputs.").removesuffix(" }}")]
+            for variable, expression in GATE["env"].items()
+            if "inputs." in expression
+        }
+        done = bash(
+            GATE,
+            {
+                **os.environ,
+                **bound,
+                "GATE_PYTHON": str(folder / "gate-python"),
+                "REAL_PYTHON": sys.executable,
+                "GITHUB_EVENT_NAME": event.removesuffix("_of_fork"),
+                "GITHUB_EVENT_PATH": str(EVENTS / f"{event}.json"),
+                "FAKE_CODE": str(code),
+                "FAKE_REPORT": report,
+                "FAKE_OUTPUTS": outputs,
+                "FAKE_ERROR": error,
+                "FAKE_NAME": name,
+                **(variables or {}),
+            },
+            folder,
         )
-        contexts = {f"inputs.{name}": value for name, value in values.items()}
-        contexts |= {
-            "github.event_name": event,
-            "github.repository": "owner/project",
-            "github.event.pull_request.number": "12" if event == "pull_request" else "",
-        }
-        variables = {
-            **os.environ,
-            "PATH": f"{fakes}{os.pathsep}{os.environ['PATH']}",
-            "GITHUB_ACTION_PATH": "/the action",
-            "GITHUB_BASE_REF": "main" if event == "pull_request" else "",
-            "GITHUB_SERVER_URL": "https://github.example",
-            "GITHUB_REPOSITORY": "owner/project",
-            "GITHUB_RUN_ID": "34",
-            "GITHUB_OUTPUT": str(seen / "output"),
-            "GITHUB_STEP_SUMMARY": str(seen / "summary"),
-            "RUNNER_TEMP": str(tmp_path / "temp"),
-            "FAKE": str(seen),
-            "FAKE_PYTHON": sys.executable,
-            "FAKE_MISSING": str(int(missing)),
-            "FAKE_CODE": str(code),
-            "FAKE_ERROR": ERROR,
-            "FAKE_REPORT": str(seen / "report") if report else "",
-            "FAKE_GH_CODE": str(gh_code),
-            "FAKE_NAME": name,
-            "FAKE_PAGE": str(int(page)),
-            "GITHUB_JOB": "gate",
-            "GITHUB_EVENT_NAME": event,
-        }
-        return _run(contexts, variables, seen, artifact)
+        environment = folder / "environment"
+        summary = folder / "summary"
+        return Ran(
+            done.returncode,
+            done.stdout,
+            words_of(folder / "gate"),
+            outputs_of(folder / "outputs"),
+            summary.read_text() if summary.exists() else "",
+            dict(re.findall(r"^(\w+)=(.*)$", environment.read_text(), re.MULTILINE))
+            if environment.exists()
+            else {},
+        )
 
     return run
 
 
-def _run(contexts, variables, seen, artifact):
-    failed = 0
-    log = ""
-    outputs = {}
-    upload = None
-    for step in STEPS:
-        if not _runs(step, contexts, failed):
-            continue
-        if "uses" in step:
-            upload = {name: _filled(value, contexts) for name, value in step["with"].items()}
-            contexts[f"steps.{step['id']}.outputs.artifact-url"] = artifact
-            continue
-        own = {name: _filled(value, contexts) for name, value in step.get("env", {}).items()}
-        script = seen / "script.sh"
-        script.write_text(step["run"])
-        done = subprocess.run(
-            # What GitHub runs for `shell: bash`.
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script],
-            env={**variables, **own},
-            cwd=seen,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        failed = failed or done.returncode
-        log = log + done.stdout
-        if step.get("id") == "gate" and (seen / "output").exists():
-            outputs = dict(
-                line.split("=", 1) for line in (seen / "output").read_text().splitlines()
-            )
-            contexts |= {f"steps.gate.outputs.{name}": value for name, value in outputs.items()}
-
-    def text(name):
-        return (seen / name).read_text() if (seen / name).exists() else None
-
-    words = {name: (text(name) or "").split("\0")[:-1] or None for name in ("gate", "page", "gh")}
-    pip = (text("pip") or "").splitlines() or None
-    return Ran(
-        failed,
-        log,
-        words["gate"],
-        words["page"],
-        pip,
-        words["gh"],
-        text("body"),
-        text("summary") or "",
-        outputs,
-        upload,
-    )
+def files_in(ran):
+    folder = Path(ran.outputs["folder"])
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
 
 
-def _filled(value, contexts):
-    return re.sub(r"\$\{\{ ([a-z_.-]+) \}\}", lambda name: contexts.get(name[1], ""), str(value))
-
-
-#: A condition of a step, which GitHub alone can evaluate -> what it means, by hand. All of them
-#: hold after a failure, too.
-CONDITIONS = {
-    "${{ !cancelled() && steps.gate.outputs.folder != '' }}": lambda contexts: (
-        contexts.get("steps.gate.outputs.folder", "") != ""
-    ),
-    "${{ !cancelled() && inputs.comment == 'true' && inputs.shard == '' && "
-    "github.event_name == 'pull_request' && steps.gate.outputs.report != '' }}": lambda contexts: (
-        contexts["inputs.comment"] == "true"
-        and contexts["inputs.shard"] == ""
-        and contexts["github.event_name"] == "pull_request"
-        and contexts.get("steps.gate.outputs.report", "") != ""
-    ),
-}
-
-
-def _runs(step, contexts, failed):
-    """Whether a step runs; one without a condition runs unless another one has failed."""
-    return CONDITIONS[step["if"]](contexts) if "if" in step else not failed
-
-
-# ---- Steps ---------------------------------------------------------------------------------------
-
-
-def test_a_gate_that_passes(job, tmp_path):
-    ran = job(paths="bench/test_step.py")
-    assert ran.code == EXIT_PASSED
-    report = ran.outputs["report"]
-    folder = ran.outputs["folder"]
+def test_the_gate_gets_a_folder_a_page_and_defaults_and_finds_the_rest_itself(measure, folder):
+    ran = measure(code=EXIT_REGRESSED)
+    out = ran.outputs
     assert ran.gate == [
         "gate",
-        "--base=origin/main...",
-        "--budget=7m",
-        "--inconclusive=fail",
-        "--format=markdown",
-        f"--output={report}",
-        f"--storage={folder}",
-        "--",
-        "bench/test_step.py",
-    ]
-    assert Path(report).read_text() == REPORT
-    assert REPORT in ran.log
-    assert (ran.pip, ran.summary) == (None, "")  # the gate writes to the summary itself
-    assert ran.gh == [
-        "pr",
-        "comment",
-        "12",
-        "--edit-last",
-        "--create-if-none",
-        "--body-file",
-        f"{report}.comment",
-    ]
-    assert ran.body == REPORT + LINK
-    assert ran.page == [
-        "judge",
-        f"{folder}/gate/1.jsonl.gz",
+        f"--storage={out['folder']}",
         "--format=html",
-        f"--output={folder}/gate.html",
+        f"--output={out['folder']}/gate.html",
+        "--inconclusive=warn",
+        "--budget=7m",
     ]
-    assert (tmp_path / "seen" / "gh_environment").read_text() == "owner/project a token\n"
-    assert ran.upload == {
-        "name": ran.outputs["artifact"],
-        "path": folder,
-        "if-no-files-found": "ignore",
-        "overwrite": "True",
+    assert ran.code == EXIT_REGRESSED
+    assert out == {
+        "folder": out["folder"],
+        "report": f"{out['folder']}/report.md",
+        "artifact": "mnistbench-gate",
+        "verdict": "regressed",
+        "regressed": '["test_a.py::test_a"]',
+        "found": "true",
+        "exit-code": "1",
     }
-    assert {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.*")} == {
-        "report.md",
-        "report.md.comment",
-        "gate.html",
-        "log.txt",
-        "gate/1.jsonl.gz",
-    }
-
-
-def test_the_arguments_of_the_gate_are_those_that_the_command_takes(job):
-    words = job().gate
-    parsed = cli.parser("gate").parse_args(words[: words.index("--")])
-    assert (parsed.base, parsed.format, parsed.inconclusive) == (
-        "origin/main...",
-        "markdown",
-        "fail",
-    )
-    assert seconds(parsed.budget_s) == 420
-
-
-@pytest.mark.parametrize("code", [EXIT_REGRESSED, EXIT_INCONCLUSIVE])
-def test_a_gate_that_fails_is_the_exit_code_and_is_reported_too(job, code):
-    ran = job(code=code)
-    assert (ran.code, ran.body, ran.summary) == (code, REPORT + LINK, "")
-    assert ran.upload["path"] == ran.outputs["folder"]
-
-
-def test_the_comment_has_no_link_without_a_page_or_an_artifact(job):
-    ran = job(page=False, code=EXIT_REGRESSED)
-    assert (ran.code, ran.body) == (EXIT_REGRESSED, REPORT)
-    assert "mnistbench: no page" in ran.log
-    assert job(artifact="").body == REPORT
-
-
-def test_an_error_replaces_the_report_of_an_earlier_step_in_comment_and_summary(
-    job,
-):
-    first = job(code=EXIT_REGRESSED)
-    second = job(code=EXIT_INCONCLUSIVE, report=None)
-    assert second.code == EXIT_INCONCLUSIVE
-    assert second.summary == (
-        "### mnistbench: the gate could not measure\n\n    loading both sides\n    mnistbench: "
-        f"{ERROR}\n"
-    )
-    assert second.body == second.summary + LINK
-    assert second.upload["path"] == second.outputs["folder"]
-    # Two artifacts of one name are an error.
-    assert first.outputs["artifact"] != second.outputs["artifact"]
-    assert Path(first.outputs["report"]).read_text() == REPORT
+    assert Path(out["report"]).read_text() == ran.summary == REPORT
+    assert REPORT in ran.log
+    assert files_in(ran) == {"report.md", "gate.html", "log.txt", "found.txt", "gate/1.jsonl.gz"}
+    assert (folder / "folder").read_text() == f"{folder / 'checkout'}\n"
 
 
 @pytest.mark.parametrize(
-    ("paths", "words"),
+    "event", ["pull_request", "pull_request_of_fork", "merge_group", "push", "schedule"]
+)
+def test_it_names_no_base_after_any_event_because_the_gate_reads_the_event(measure, event):
+    ran = measure(event=event)
+    assert ran.code == EXIT_PASSED
+    assert not [word for word in ran.gate if word.startswith("--base")]
+    assert ran.environment["GITHUB_EVENT_PATH"] == str(EVENTS / f"{event}.json")
+
+
+@pytest.mark.parametrize(
+    ("code", "outputs", "verdict", "is_found"),
+    [
+        (0, "verdict=passed\nregressed=[]\nfound=false\n", "passed", False),
+        (0, "verdict=passed\nregressed=[]\nfound=true\n", "passed", True),
+        (0, "verdict=inconclusive\nregressed=[]\nfound=false\n", "inconclusive", False),
+        (2, "verdict=inconclusive\nregressed=[]\nfound=true\n", "inconclusive", True),
+        (0, "", "passed", False),  # a qualification
+        (2, "", "inconclusive", False),
+    ],
+)
+def test_code_and_verdict_are_those_of_the_gate(measure, code, outputs, verdict, is_found):
+    ran = measure(code=code, outputs=outputs)
+    assert (ran.code, ran.outputs["exit-code"]) == (code, str(code))
+    assert ran.outputs["verdict"] == verdict
+    assert ("found.txt" in files_in(ran)) == is_found
+
+
+def test_an_error_is_the_report_and_the_summary(measure):
+    ran = measure(error=ERROR)
+    assert (ran.code, ran.outputs["verdict"], ran.outputs["exit-code"]) == (2, "error", "2")
+    assert Path(ran.outputs["report"]).read_text() == ran.summary
+    assert ran.summary == (
+        f"### mnistbench: the gate could not measure\n\n    loading both sides\n"
+        f"    mnistbench: {ERROR}\n"
+    )
+
+
+def test_defaults_give_way_to_arguments_and_to_the_settings_of_the_project(measure, folder):
+    ran = measure(args="--inconclusive fail --budget 3m")
+    assert ran.gate[-4:] == ["--inconclusive", "fail", "--budget", "3m"]  # the last one counts
+    settings = folder / "checkout" / "pyproject.toml"
+    settings.write_text('[tool.mnistbench.gate]\ninconclusive = "fail"\nthreshold = "5%"\n')
+    assert "--budget=7m" in measure().gate
+    assert "--inconclusive=warn" not in measure().gate
+    settings.write_text('[tool.mnistbench.gate]\nbudget = "9m"\n')
+    assert "--budget=7m" not in measure().gate
+    settings.write_text("[tool.mnistbench\n")
+    assert "--budget=7m" in measure().gate, "the gate reports the fault"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
     [
         ("", []),
-        (
-            "bench -k 'b16 and not b1' --bench-model=convnet",
-            ["bench", "-k", "b16 and not b1", "--bench-model=convnet"],
-        ),
-        ("'a folder/test_x.py::test_y[a b]' -v", ["a folder/test_x.py::test_y[a b]", "-v"]),
+        ("--x 5% -- bench -k 'b16 or b1'", ["--x", "5%", "--", "bench", "-k", "b16 or b1"]),
+        ("-- 'a folder/test_x.py::test_y[a b]'", ["--", "a folder/test_x.py::test_y[a b]"]),
         ("a\nb  c\n", ["a", "b", "c"]),
         ("-k '' *", ["-k", "", "*"]),
         (
@@ -354,211 +356,608 @@ def test_an_error_replaces_the_report_of_an_earlier_step_in_comment_and_summary(
         ("größe", ["größe"]),
     ],
 )
-def test_paths_are_split_as_a_shell_does_and_nothing_in_them_is_run(job, tmp_path, paths, words):
-    ran = job(paths=paths)
-    assert ran.gate[ran.gate.index("--") + 1 :] == words
-    assert (ran.code, list(tmp_path.rglob("hacked"))) == (EXIT_PASSED, [])
+def test_arguments_are_split_as_a_shell_does_and_nothing_in_them_is_run(
+    measure, folder, text, words
+):
+    ran = measure(args=text)
+    assert ran.gate[6:] == words
+    assert (ran.code, list(folder.rglob("hacked"))) == (EXIT_PASSED, [])
 
 
-def test_a_quote_that_is_not_closed_is_not_taken_for_a_regression(job):
-    ran = job(paths="-k 'b16")
-    assert (ran.code, ran.gate, ran.gh, ran.upload) == (EXIT_INCONCLUSIVE, None, None, None)
-    assert "::error title=mnistbench::paths: a quote is not closed\n" in ran.log
+def test_a_quote_that_is_not_closed_is_not_taken_for_a_regression(measure):
+    ran = measure(args="-k 'b16")
+    assert (ran.code, ran.gate) == (EXIT_INCONCLUSIVE, None)
+    assert '::error title=mnistbench::args: No closing quotation in "-k \'b16"\n' in ran.log
 
 
-@pytest.mark.parametrize("name", ["base", "budget", "inconclusive", "shard"])
-def test_an_input_is_one_argument_whatever_it_is(job, tmp_path, name):
-    ran = job(**{name: "--x 'y'; $(touch hacked)"})
-    assert f"--{name}=--x 'y'; $(touch hacked)" in ran.gate
-    assert list(tmp_path.rglob("hacked")) == []
+@pytest.mark.parametrize(
+    ("given", "made", "expected"),
+    [
+        ({}, [], "{job}"),
+        ({"variables": {"VIRTUAL_ENV": "/active"}}, [], "/active"),
+        ({"variables": {"CONDA_PREFIX": "/conda"}}, [], None),  # the gate finds it
+        ({}, [".venv"], None),
+        ({"variables": {"GITHUB_WORKSPACE": "{folder}/top"}}, ["../top/.venv"], None),
+        ({"python": "{job}/bin/python", "variables": {"VIRTUAL_ENV": "/active"}}, [], "{job}"),
+    ],
+    ids=["job", "active", "conda", "venv", "venv of the root", "named"],
+)
+def test_the_sides_run_in_the_environment_of_the_project(measure, folder, given, made, expected):
+    job = folder / "python-of-the-job"
+    for name in made:
+        (folder / "checkout" / name).mkdir(parents=True)
+    variables = {
+        name: value.format(folder=folder) for name, value in given.get("variables", {}).items()
+    }
+    python = given.get("python", "").format(job=job)
+    environment = measure(python=python, variables=variables).environment
+    assert environment.get("VIRTUAL_ENV") == (expected and expected.format(job=job))
 
 
-def test_a_push_needs_a_base_and_has_no_comment(job):
-    ran = job(event="push")
-    assert (ran.code, ran.gate, ran.upload) == (EXIT_INCONCLUSIVE, None, None)
-    assert (
-        "::error title=mnistbench::base: is empty, and this is not a pull request; give a commit"
-        in ran.log
-    )
-    ran = job(event="push", base="HEAD^", code=EXIT_REGRESSED)
-    assert (ran.code, ran.gate[1], ran.gh) == (EXIT_REGRESSED, "--base=HEAD^", None)
-    assert ran.upload["path"] == ran.outputs["folder"]
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("#!/bin/sh\nexit 3\n", "cannot be started; name the interpreter of the project"),
+        ("#!/bin/sh\necho /nowhere\n", "has no bin/python in /nowhere; make a virtual environment"),
+    ],
+)
+def test_an_interpreter_that_cannot_be_used_is_named(measure, folder, text, fault):
+    program(folder / "other", text)
+    ran = measure(python=str(folder / "other"))
+    assert (ran.code, ran.gate) == (EXIT_INCONCLUSIVE, None)
+    assert f"::error title=mnistbench::python: {folder / 'other'} {fault}\n" in ran.log
 
 
-def test_the_code_of_a_fork_is_not_run_with_secrets(job, tmp_path):
-    ran = job(event="pull_request_target", base="HEAD^")
-    assert (ran.code, ran.gate, ran.gh) == (EXIT_INCONCLUSIVE, None, None)
+def test_the_code_of_a_fork_is_not_run_with_secrets(measure, folder):
+    ran = measure(event="pull_request_target")
+    assert (ran.code, ran.gate) == (EXIT_INCONCLUSIVE, None)
     assert "::error title=mnistbench::pull_request_target: gives the code of" in ran.log
-    (tmp_path / "raw.jsonl.gz").touch()
-    judged = job(event="pull_request_target", judge=f"{tmp_path}/*.gz")
+    (folder / "raw.jsonl.gz").touch()
+    judged = measure(event="pull_request_target", judge=f"{folder}/*.gz")
     assert (judged.code, judged.gate[0]) == (EXIT_PASSED, "judge")
 
 
-def test_the_step_with_the_token_runs_no_file_that_measured_code_has_named(
-    job, tmp_path, monkeypatch
-):
-    (tmp_path / "named").write_text('[ -z "$GH_TOKEN" ] || touch "$FAKE/stolen"\n')
-    monkeypatch.setenv("BASH_ENV", str(tmp_path / "named"))  # as GitHub does after the step
-    assert job().body == REPORT + LINK
-    assert list(tmp_path.rglob("stolen")) == []
-
-
-@pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED])
-def test_a_token_that_cannot_write_does_not_fail_the_job(job, code):
-    ran = job(gh_code=1, code=code)
-    assert (ran.code, ran.gh[:3]) == (code, ["pr", "comment", "12"])
-    assert "::notice title=mnistbench::There is no comment" in ran.log
-    assert "::notice" not in job().log
-
-
-def test_no_comment_if_it_is_not_wanted(job):
-    ran = job(comment="false", code=EXIT_REGRESSED)
-    assert (ran.code, ran.gh) == (EXIT_REGRESSED, None)
-
-
-def test_a_report_that_is_too_long_for_a_comment_has_a_link(job):
-    long = REPORT + "- x\n" * 20_000
-    ran = job(report=long)
-    assert Path(ran.outputs["report"]).read_text() == long
-    assert ran.body.startswith(REPORT.splitlines()[0])
-    assert "[the summary](https://github.example/owner/project/actions/runs/34)" in ran.body
-    assert ran.body.endswith(LINK)
-    assert len(ran.body) < 65_536
+@pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED, EXIT_INCONCLUSIVE])
+def test_a_shard_that_has_samples_passes_whatever_they_show(measure, code):
+    ran = measure(code=code, shard="3/8", name="shard-3-of-8_1.jsonl.gz")
+    assert (ran.code, ran.outputs["exit-code"]) == (EXIT_PASSED, str(code))
+    assert ran.gate[2] == "--shard=3/8"
+    assert ran.gate[3] == "--format=json"  # a page of a part would be taken for the whole one
+    assert ran.outputs["artifact"] == "mnistbench-gate-shard-3-of-8"
+    assert measure(error=ERROR, shard="3/8").code == EXIT_INCONCLUSIVE
 
 
 @pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED, EXIT_INCONCLUSIVE])
-def test_a_shard_that_has_samples_passes_whatever_they_show(job, code):
-    ran = job(code=code, shard="3/8", name="shard-3-of-8_1.jsonl.gz")
-    assert (ran.code, ran.gh, ran.page) == (EXIT_PASSED, None, None)
-    assert "--shard=3/8" in ran.gate
-    assert ran.upload["name"] == "mnistbench-gate-shard-3-of-8"
-    assert REPORT in ran.log
-
-
-def test_a_shard_without_samples_fails(job):
-    ran = job(code=EXIT_INCONCLUSIVE, shard="3/8", report=None)
-    assert (ran.code, ran.gh) == (EXIT_INCONCLUSIVE, None)
-    assert ran.upload["name"] == "mnistbench-gate-shard-3-of-8"
-
-
-@pytest.mark.parametrize("code", [EXIT_PASSED, EXIT_REGRESSED, EXIT_INCONCLUSIVE])
-@pytest.mark.parametrize("event", ["pull_request", "push"])
-def test_the_samples_of_all_shards_are_judged_as_one_gate(job, tmp_path, code, event):
-    folder = tmp_path / "all shards"
-    folder.mkdir()
-    files = [folder / f"shard-{number}-of-2_1.jsonl.gz" for number in (1, 2)]
+def test_the_samples_of_all_shards_are_judged_as_one_gate(measure, folder, code):
+    (folder / "all shards").mkdir()
+    files = [folder / "all shards" / f"shard-{number}-of-2_1.jsonl.gz" for number in (1, 2)]
     for file in files:
         file.touch()
-    ran = job(event=event, code=code, judge=f"{folder}/shard-*", paths="bench")
+    (folder / "bin" / "python").unlink()  # a job that judges needs no environment of a project
+    ran = measure(code=code, judge=f"{folder}/all shards/shard-*", args="--accept 'x:y:5%'")
     assert ran.code == code
     assert ran.gate == [
         "judge",
-        *map(str, files),
-        "--inconclusive=fail",
-        "--format=markdown",
-        f"--output={ran.outputs['report']}",
-    ]
-    assert ran.page == [
-        "judge",
-        *map(str, files),
         "--format=html",
         f"--output={ran.outputs['folder']}/gate.html",
+        "--inconclusive=warn",
+        "--accept",
+        "x:y:5%",
+        *map(str, files),
     ]
-    assert ran.body == (REPORT + LINK if event == "pull_request" else None)
-
-
-def test_no_samples_of_shards_are_an_error_with_the_pattern(job, tmp_path):
-    ran = job(judge=f"{tmp_path}/$(touch hacked)/shard-*")
-    assert (ran.code, ran.gate, ran.gh) == (EXIT_INCONCLUSIVE, None, None)
+    ran = measure(judge=f"{folder}/$(touch hacked)/shard-*")
+    assert (ran.code, ran.gate) == (EXIT_INCONCLUSIVE, None)
     assert "::error title=mnistbench::judge: no file is named " in ran.log
-    assert list(tmp_path.rglob("hacked")) == []
+    assert list(folder.rglob("hacked")) == []
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_it_is_installed_from_the_folder_of_the_action_if_it_is_missing(job, missing):
-    assert job(missing=missing).pip == (
-        ["-P", "-m", "pip", "install", "/the action"] if missing else None
+def test_the_real_judge_leaves_what_the_step_reads(measure, folder):
+    settings = folder / "checkout" / "pyproject.toml"
+    settings.write_text('[tool.mnistbench.gate]\ninconclusive = "fail"\n')
+    program(folder / "gate-python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    samples = REPOSITORY / "tests" / "data" / "gate_samples_0.1.0.jsonl.gz"
+    ran = measure(judge=str(samples))
+    codes = {"passed": EXIT_PASSED, "regressed": EXIT_REGRESSED, "inconclusive": 2}
+    assert ran.code == codes[ran.outputs["verdict"]]
+    assert ran.summary.startswith(f"### mnistbench: {ran.outputs['verdict']}: ")
+    assert files_in(ran) >= {"report.md", "gate.html"}
+    assert ("found.txt" in files_in(ran)) == (ran.outputs["found"] == "true")
+
+
+def test_two_gates_of_a_job_need_keys(measure, folder):
+    assert measure(key="py 3.12/a").outputs["artifact"] == "mnistbench-gate-py-3.12-a"
+    twice = {**GATE, "run": GATE["run"].replace('exit "$code"', "") + GATE["run"]}
+    variables = {"GATE_PYTHON": str(folder / "gate-python"), "REAL_PYTHON": sys.executable}
+    more = dict.fromkeys(("INPUT_ARGS", "INPUT_JUDGE", "INPUT_SHARD", "FAKE_ERROR"), "")
+    fakes = {"FAKE_CODE": "0", "FAKE_NAME": "1", "FAKE_REPORT": REPORT, "FAKE_OUTPUTS": OUTPUTS}
+    done = bash(twice, {**os.environ, **variables, **more, **fakes}, folder)
+    assert done.returncode == EXIT_INCONCLUSIVE
+    assert (
+        "key: this job has another gate of the artifact mnistbench-gate; give each" in done.stdout
     )
+
+
+def test_a_qualification_has_no_page_and_later_gates_get_its_result(measure, folder):
+    ran = measure(args="--qualify -- bench")
+    assert ran.gate[2:] == [
+        "--format=json",
+        f"--output={ran.outputs['folder']}/gate.json",
+        "--inconclusive=warn",
+        "--qualify",
+        "--",
+        "bench",
+    ]
+    saved = folder / "checkout" / ".benchmarks" / "gate" / "qualification_20261120_103105.json"
+    saved.parent.mkdir(parents=True)
+    saved.touch()
+    assert f"gate/{saved.name}" in files_in(measure())
+
+
+# ---- Comment -------------------------------------------------------------------------------------
+
+#: gh, with the comments of a pull request in a file. Without --paginate, it has the first 100.
+GH = r"""#!PYTHON
+import json, os, pathlib, re, sys
+
+state = pathlib.Path(os.environ["SEEN"], "github.json")
+github = json.loads(state.read_text())
+words = sys.argv[1:]
+github["calls"].append(words)
+
+def done(text="", fault="", code=0):
+    state.write_text(json.dumps(github))
+    print(text, end="")
+    print(fault, file=sys.stderr, end="")
+    sys.exit(code)
+
+def value(flag, name):
+    given = [words[at + 1] for at, word in enumerate(words) if word == flag]
+    return next(text.split("=", 1)[1] for text in given if text.startswith(f"{name}="))
+
+assert words[0] == "api" and os.environ["GH_TOKEN"] == "a token"
+query = words[words.index("--jq") + 1] if "--jq" in words else ""
+method = words[words.index("--method") + 1] if "--method" in words else "GET"
+if github["fault"] and (method in ("POST", "PATCH") or github["fails_always"]):
+    done('{"message": "no"}', f"gh: {github['fault']}\n", 1)
+if words[1] == "graphql":
+    assert value("-f", "owner") + "/" + value("-f", "name") == "owner/project"
+    comments = github["comments"] if "--paginate" in words else github["comments"][:100]
+    marker = re.search(r'startswith\("(.*)"\)', query)[1]
+    assert "viewerDidAuthor" in query and int(value("-F", "number"))
+    own = [c for c in comments if c["author"] == github["viewer"] and c["body"].startswith(marker)]
+    # databaseId is a number of 32 bits, which those of today's comments exceed.
+    has_ids = query.endswith(".fullDatabaseId") and "{fullDatabaseId " in value("-f", "query")
+    done("".join(f"{comment['id'] if has_ids else None}\n" for comment in own))
+path = words[3]
+if path == "repos/owner/project/pulls":
+    assert value("-f", "state") == "open"
+    wanted = value("-f", "head"), re.search(r'head.sha == "(\w+)"', query)[1]
+    pulls = [pull for pull in github["pulls"] if (pull["head"], pull["sha"]) == wanted]
+    done("".join(f"{pull['number']}\n" for pull in pulls))
+body = pathlib.Path(value("-F", "body").removeprefix("@")).read_text()
+if method == "PATCH":
+    number = int(path.removeprefix("repos/owner/project/issues/comments/"))
+    next(c for c in github["comments"] if c["id"] == number)["body"] = body
+    done('{"id": 1}')
+number = re.fullmatch(r"repos/owner/project/issues/(\d+)/comments", path)[1]
+comment = {"id": 3_000_000_000 + len(github["comments"]), "author": github["viewer"], "body": body}
+github["comments"].append({**comment, "on": int(number)})
+done('{"id": 1}')
+"""
+
+BOT = "github-actions[bot]"
+ARTIFACT = "https://github.example/owner/project/actions/runs/34/artifacts/56"
+LINK = f"\n[All cases as a page: gate.html in the artifact]({ARTIFACT})\n"
+NOTICE = "::notice title=mnistbench::There is no comment: "
+
+
+def evaluated(expression, contexts):
+    """Return the value of an expression of names and ``||``."""
+    names = expression.removeprefix("${{ ").removesuffix(" }}").split(" || ")
+    values = [
+        reduce(lambda value, key: value.get(key, {}) if value else {}, name.split("."), contexts)
+        for name in names
+    ]
+    return str(next((value for value in values if value), ""))
+
+
+class Commented(NamedTuple):
+    """What the step that comments leaves."""
+
+    code: int
+    log: str
+    comments: list[dict]
+    calls: list[list[str]]
+
+
+@pytest.fixture
+def comment(folder):
+    """Run the step that comments; keywords are inputs, or what GitHub has and does."""
+    program(folder / "bin" / "gh", GH.replace("PYTHON", sys.executable))
+    results = folder / "results"
+    results.mkdir()
+    (results / "gate.html").touch()
+
+    def run(
+        *,
+        event="pull_request",
+        text=REPORT,
+        is_found=True,
+        has_page=True,
+        comments=(),
+        pulls=(),
+        fault="",
+        fails_always=False,
+        variables=None,
+        foreign=False,
+        **inputs,
+    ):
+        (results / "report.md").write_text(text)
+        (results / "found.txt").unlink(missing_ok=True)
+        if is_found:
+            (results / "found.txt").touch()
+        (folder / "github.json").write_text(
+            json.dumps(
+                {
+                    "viewer": BOT,
+                    "comments": list(comments),
+                    "pulls": list(pulls),
+                    "fault": fault,
+                    "fails_always": fails_always,
+                    "calls": [],
+                }
+            )
+        )
+        event_data = json.loads((EVENTS / f"{event}.json").read_text())
+        contexts = {
+            "inputs": {
+                "comment": INPUTS["comment"]["default"],
+                "token": "a token",
+                "report": str(results) if foreign else "",
+                **inputs,
+            },
+            "github": {"repository": "owner/project", "event": event_data},
+            "steps": {
+                "gate": {"outputs": {} if foreign else {"folder": str(results)}},
+                "upload": {
+                    "outputs": {"artifact-url": ARTIFACT} if has_page and not foreign else {}
+                },
+            },
+        }
+        bound = {name: evaluated(text, contexts) for name, text in COMMENT["env"].items()}
+        done = bash(COMMENT, {**os.environ, **(variables or {}), **bound}, folder)
+        github = json.loads((folder / "github.json").read_text())
+        return Commented(done.returncode, done.stdout, github["comments"], github["calls"])
+
+    return run
+
+
+def test_the_first_comment_is_created_and_the_next_one_replaces_it(comment):
+    first = comment()
+    assert (first.code, first.log) == (EXIT_PASSED, "")
+    [made] = first.comments
+    marker, _, text = made["body"].partition("\n")
+    assert re.fullmatch(r"<!-- mnistbench gate [\d-]+ -->", marker)
+    assert (made["on"], text) == (12, REPORT + LINK)
+    again = comment(text="### mnistbench: passed\n", is_found=False, comments=first.comments)
+    [kept] = again.comments
+    assert kept["id"] == made["id"]
+    assert kept["body"] == f"{marker}\n### mnistbench: passed\n{LINK}"
+
+
+def test_a_comment_of_another_gate_or_by_somebody_else_is_never_changed(comment):
+    [own] = comment().comments
+    other_gates = [
+        comment(variables=variables, **inputs).comments[0]["body"]
+        for variables, inputs in (
+            ({"GITHUB_WORKFLOW": "nightly"}, {}),
+            ({"GITHUB_JOB": "gpu"}, {}),
+            ({}, {"key": "py3.12"}),
+        )
+    ]
+    assert len({body.partition("\n")[0] for body in (own["body"], *other_gates)}) == 4
+    strange = [{"id": n, "author": BOT, "body": body} for n, body in enumerate(other_gates)]
+    strange += [
+        {"id": 10, "author": BOT, "body": "coverage: 93 %"},
+        {"id": 11, "author": BOT, "body": f"> {own['body']}"},
+        {"id": 12, "author": "guest", "body": own["body"]},
+        *({"id": 100 + n, "author": "guest", "body": "more than a page"} for n in range(150)),
+    ]
+    ran = comment(comments=[*strange, own], text="new")
+    assert ran.comments[:-1] == strange
+    assert ran.comments[-1]["id"] == own["id"]
+    assert "new" in ran.comments[-1]["body"]
+    assert comment(comments=strange).comments[:-1] == strange
+
+
+@pytest.mark.parametrize(
+    ("when", "is_found", "is_there", "is_written"),
+    [
+        ("changes", True, False, True),
+        ("changes", False, False, False),
+        ("changes", False, True, True),
+        ("always", False, False, True),
+    ],
+)
+def test_when_it_comments(comment, when, is_found, is_there, is_written):
+    earlier = comment().comments if is_there else []
+    ran = comment(comment=when, is_found=is_found, text="new", comments=earlier)
+    assert any("new" in made["body"] for made in ran.comments) == is_written
+
+
+def test_which_steps_run_is_said_by_their_conditions():
+    measures = "${{ inputs.report == '' }}"
+    assert (INSTALL["if"], GATE["if"]) == (measures, measures)
+    assert UPLOAD["if"] == "${{ !cancelled() && steps.gate.outputs.folder != '' }}"
+    comments = COMMENT["if"].removeprefix("${{ ").removesuffix(" }}").split(" && ")
+    assert comments == [
+        "!cancelled()",
+        "inputs.comment != 'never'",
+        "inputs.shard == ''",
+        "(inputs.report != '' || steps.gate.outputs.report != '')",
+        "(github.event_name == 'pull_request' || github.event_name == 'workflow_run')",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("Resource not accessible by integration (HTTP 403)", "the token may not write one, as in"),
+        ("Resource not accessible by integration", "the token may not write one, as in"),
+        ("Server Error (HTTP 502)", "gh failed: gh: Server Error (HTTP 502). The summary"),
+    ],
+)
+@pytest.mark.parametrize("event", ["pull_request", "pull_request_of_fork"])
+@pytest.mark.parametrize("fails_always", [False, True])
+def test_a_failure_of_gh_leaves_its_reason_and_does_not_fail_the_job(
+    comment, fault, reason, event, fails_always
+):
+    ran = comment(event=event, fault=fault, fails_always=fails_always)
+    assert (ran.code, ran.comments) == (EXIT_PASSED, [])
+    assert ran.log.startswith(f"{NOTICE}{reason}")
+    assert ran.log.count("::notice") == 1
+
+
+def test_a_runner_without_gh_is_named(comment, folder):
+    (folder / "bin" / "gh").unlink()
+    ran = comment(variables={"PATH": _path_without("gh")})
+    assert (ran.code, ran.comments) == (EXIT_PASSED, [])
+    assert ran.log.startswith(f"{NOTICE}gh, the command line of GitHub, is not installed")
+
+
+def _path_without(name):
+    folders = os.environ["PATH"].split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if not Path(folder, name).exists())
+
+
+def test_a_comment_has_no_link_without_a_page(comment, folder):
+    assert comment(has_page=False).comments[0]["body"].endswith(REPORT)
+    (folder / "results" / "gate.html").unlink()
+    assert comment().comments[0]["body"].endswith(REPORT)
+
+
+def test_a_report_that_is_too_long_for_a_comment_has_a_link(comment):
+    [made] = comment(text=REPORT + "- x\n" * 20_000).comments
+    _, heading, *_ = made["body"].splitlines()
+    assert heading == REPORT.splitlines()[0]
+    assert "[the summary](https://github.example/owner/project/actions/runs/34)" in made["body"]
+    assert made["body"].endswith(LINK)
+    assert len(made["body"]) < 65_536
+
+
+def test_the_step_with_the_token_runs_no_file_that_measured_code_has_named(comment, folder):
+    (folder / "named").write_text('[ -z "$GH_TOKEN" ] || touch "$SEEN/stolen"\n')
+    ran = comment(variables={"BASH_ENV": str(folder / "named")})  # as GitHub does after the step
+    assert (len(ran.comments), list(folder.rglob("stolen"))) == (1, [])
+
+
+# ---- Comments on pull requests from forks --------------------------------------------------------
+
+HEAD_SHA = "5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f80"
+FORK = {"number": 13, "head": "guest:patch-1", "sha": HEAD_SHA}
+
+
+def test_the_pull_request_is_found_by_the_commit_that_github_names(comment):
+    others = [
+        {"number": 7, "head": "guest:patch-1", "sha": "0" * 40},
+        {"number": 8, "head": "other:patch-1", "sha": HEAD_SHA},
+    ]
+    ran = comment(event="workflow_run", foreign=True, pulls=[*others, FORK])
+    [made] = ran.comments
+    assert made["on"] == 13
+    run = "https://github.example/owner/project/actions/runs/30433642"
+    assert made["body"].endswith(f"gate.html in the artifact]({run})\n")
+    ran = comment(event="workflow_run", foreign=True, pulls=others)
+    assert (ran.code, ran.comments) == (EXIT_PASSED, [])
+    assert ran.log.startswith(f"{NOTICE}no open pull request has the commit that was measured")
+
+
+@pytest.mark.parametrize("event", ["workflow_run", "pull_request"])
+def test_the_report_of_a_job_that_ran_foreign_code_is_shown_as_text(comment, event):
+    hostile = (
+        "### passed\r\n```\n</pre>\n@owner ![x](https://evil.example/x)\n\0<!-- mnistbench -->\n"
+    )
+    [made] = comment(event=event, foreign=True, pulls=[FORK], text=hostile).comments
+    marker, heading, empty, *block = made["body"].splitlines()
+    assert marker.startswith("<!-- mnistbench gate ")
+    assert heading == "### mnistbench: report of a job that ran the code of this pull request"
+    assert empty == ""
+    text = block[: block.index("")]
+    assert all(line.startswith("    ") for line in text)
+    assert "\0" not in made["body"]
+    assert "\r" not in made["body"]
+    [made] = comment(
+        event="workflow_run", foreign=True, pulls=[FORK], text="x\n" * 100_000
+    ).comments
+    assert len(made["body"]) < 65_536
+
+
+def test_a_folder_without_a_report_is_named(comment):
+    ran = comment(event="workflow_run", report="/nowhere", pulls=[FORK])
+    assert (ran.code, ran.comments) == (EXIT_PASSED, [])
+    assert ran.log.startswith(f"{NOTICE}there is no report.md in /nowhere")
 
 
 # ---- The file ------------------------------------------------------------------------------------
 
 
-def test_no_step_imports_a_module_of_the_checkout():
-    calls = [
-        call
-        for step in STEPS
-        for call in re.findall(r'"\$INPUT_PYTHON" +(\S+)', step.get("run", ""))
-    ]
-    assert calls == ["-P"] * 5
+def test_the_arguments_of_the_gate_are_those_that_the_command_takes(measure):
+    assert cli.parser("gate").parse_args(measure().gate).format == "html"
 
 
-def test_no_script_has_an_expression():
-    # What it stands for would be run: a branch may have the name $(...).
-    scripts = [step["run"] for step in STEPS if "run" in step]
-    assert len(scripts) == 3
+def test_no_script_has_an_expression_and_no_step_imports_a_module_of_the_checkout():
+    # What an expression stands for would be run: a branch may have the name $(...).
+    scripts = [step["run"] for step in (INSTALL, GATE, COMMENT)]
     assert not any("${{" in script for script in scripts)
+    calls = re.findall(r'"\$GATE_PYTHON" +(\S+)', "".join(scripts))
+    assert calls == ["-P", "-P"]
 
 
-def test_every_input_is_used_and_described():
-    text = json.dumps(STEPS)
+def test_every_input_and_output_is_used_and_described():
+    steps = json.dumps(ACTION["runs"]["steps"])
     for name, declared in INPUTS.items():
-        assert f"inputs.{name} " in text, name
+        assert f"inputs.{name} " in steps, name
         assert declared["description"], name
         assert "default" in declared, name
+    written = [*re.findall(r"echo \"([a-z-]+)=", GATE["run"]), "regressed"]
+    for name, declared in ACTION["outputs"].items():
+        assert declared["description"], name
+        assert re.match(rf"\$\{{\{{ steps\.gate\.outputs\.{name} ", declared["value"]), name
+        assert name in written
 
 
-def test_the_source_distribution_has_the_action():
-    assert '"/action.yml"' in (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+def test_the_gate_step_runs_where_the_project_is():
+    assert GATE["working-directory"] == "${{ inputs.working-directory }}"
+    assert INPUTS["working-directory"]["default"] == "."
+    assert INPUTS["key"]["default"] == "${{ strategy.job-total > 1 && strategy.job-index || '' }}"
+    assert INPUTS["token"]["default"] == "${{ github.token }}"
 
 
-# ---- The page on continuous integration ----------------------------------------------------------
-
-
-def test_the_page_lists_the_inputs():
-    rows = dict(re.findall(r"^\| `([a-z]+)` \| (.*?) \|", PAGE, re.MULTILINE))
-    assert list(rows) == list(INPUTS)
-    shown = {
-        name: default.strip("`")
-        for name, default in rows.items()
-        if name in ("budget", "inconclusive", "comment", "python")
+def test_the_upload_replaces_what_an_earlier_attempt_has_left():
+    assert UPLOAD["with"] == {
+        "name": "${{ steps.gate.outputs.artifact }}",
+        "path": "${{ steps.gate.outputs.folder }}",
+        "if-no-files-found": "ignore",
+        "overwrite": True,
     }
-    assert shown == {name: INPUTS[name]["default"] for name in shown}
+    assert UPLOAD["continue-on-error"] is True
 
 
-@pytest.mark.versions
-def test_the_workflow_is_short_has_the_base_commit_and_may_comment():
-    assert len(WORKFLOW.splitlines()) <= 15
-    workflow = yaml.safe_load(WORKFLOW)
-    assert workflow["permissions"]["pull-requests"] == "write"
-    checkout, *_, action = workflow["jobs"]["gate"]["steps"]
-    assert checkout["with"]["fetch-depth"] == 0
-    assert action["uses"] == "OWNER/mnistbench@v1"
-    assert action["with"].keys() <= INPUTS.keys()
+def test_the_marketplace_has_what_it_asks_for():
+    assert ACTION["author"]
+    assert ACTION["branding"].keys() == {"icon", "color"}
 
 
-@pytest.mark.parametrize("workflow", [WORKFLOW, APART, SHARDS])
-def test_no_workflow_gives_measured_code_more_than_it_needs(workflow):
-    workflow = yaml.safe_load(workflow)
-    assert workflow[True] == "pull_request"  # the key "on"
-    for job in workflow["jobs"].values():
-        permissions = job.get("permissions", workflow["permissions"])
-        checkouts = [step for step in job["steps"] if "checkout" in step.get("uses", "")]
-        assert all(step["with"]["persist-credentials"] is False for step in checkouts)
-        if len(workflow["jobs"]) > 1 and checkouts:
-            assert permissions == {"contents": "read"}
+def test_the_source_distribution_has_the_action_and_the_examples():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    included = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert {"/action.yml", "/examples"} <= {*included}
 
 
-def test_the_job_that_comments_judges_what_the_other_one_has_measured():
-    gate, comment = yaml.safe_load(APART)["jobs"].values()
-    *_, action = gate["steps"]
-    assert action["with"]["comment"] == "false"
-    assert gate["outputs"]["artifact"] == f"${{{{ steps.{action['id']}.outputs.artifact }}}}"
-    assert (comment["needs"], comment["if"]) == ("gate", "${{ !cancelled() }}")
-    assert comment["permissions"]["pull-requests"] == "write"
-    *_, download, judge = comment["steps"]
-    assert download["with"]["name"] == "${{ needs.gate.outputs.artifact }}"
-    assert judge["with"] == {"judge": f"{download['with']['path']}/gate/*.jsonl.gz"}
+# ---- Examples and the page -----------------------------------------------------------------------
+
+EXAMPLES = {path.stem: path.read_text() for path in (REPOSITORY / "examples").glob("*.yml")}
+[FIRST] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+WORKFLOWS = {
+    "docs/ci.md": FIRST,
+    **{name: text for name, text in EXAMPLES.items() if name != "gitlab-ci"},
+}
+PINNED = re.compile(r"uses: [\w-]+/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+( |$)", re.MULTILINE)
+
+
+def jobs(name):
+    return yaml.safe_load(WORKFLOWS[name])["jobs"]
+
+
+def own_steps(name):
+    """Return the steps of a workflow that use this action."""
+    return [
+        step
+        for job in jobs(name).values()
+        for step in job["steps"]
+        if step.get("uses") == "OWNER/mnistbench@v1"
+    ]
+
+
+def test_the_first_workflow_is_short_and_needs_no_input():
+    assert len(FIRST.splitlines()) <= 14
+    [step] = own_steps("docs/ci.md")
+    assert "with" not in step
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_gives_inputs_that_exist_and_measured_code_no_more_than_it_needs(name):
+    workflow = yaml.safe_load(WORKFLOWS[name])
+    assert "pull_request_target" not in WORKFLOWS[name]
+    for step in own_steps(name):
+        assert step.get("with", {}).keys() <= INPUTS.keys()
+    checkouts = [
+        step
+        for job in workflow["jobs"].values()
+        for step in job["steps"]
+        if "actions/checkout" in step.get("uses", "")
+    ]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+    if "workflow_run" in workflow[True]:  # the key "on"
+        assert checkouts == []
+        assert not any("run" in step for job in workflow["jobs"].values() for step in job["steps"])
+
+
+def test_the_commits_that_are_pinned_have_their_version_beside_them():
+    texts = [(REPOSITORY / "action.yml").read_text(encoding="utf-8")]
+    texts += [text for name, text in WORKFLOWS.items() if name != "docs/ci.md"]
+    for text in texts:
+        others = len(re.findall("uses: ", text)) - text.count("uses: OWNER/mnistbench@v1")
+        assert len(PINNED.findall(text)) == others
+
+
+@pytest.mark.parametrize("name", [name for name in WORKFLOWS if name != "docs/ci.md"])
+def test_an_example_ends_by_itself_and_replaces_the_run_before(name):
+    assert yaml.safe_load(WORKFLOWS[name])["concurrency"]["group"]
+    assert all(job["timeout-minutes"] <= 30 for job in jobs(name).values())
+
+
+def test_the_workflow_for_forks_reads_the_artifact_of_the_one_that_measures():
+    assert yaml.safe_load(EXAMPLES["pull-request"])["name"] in EXAMPLES["comment-on-forks"]
+    [job] = jobs("comment-on-forks").values()
+    download, comment = job["steps"]
+    assert download["with"]["name"] == f"mnistbench-{next(iter(jobs('pull-request')))}"
+    assert comment["with"] == {"report": download["with"]["path"]}
+
+
+def test_the_workflow_of_shards_measures_all_of_them_and_judges_them_in_any_case():
+    gate, verdict = jobs("many-machines").values()
+    numbers = gate["strategy"]["matrix"]["shard"]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert gate["strategy"]["fail-fast"] is False
+    shard, judge = own_steps("many-machines")
+    assert shard["with"]["shard"] == f"${{{{ matrix.shard }}}}/{len(numbers)}"
+    assert (verdict["needs"], verdict["if"]) == ("gate", "${{ !cancelled() }}")
+    [download] = [step for step in verdict["steps"] if "download" in step["uses"]]
+    pattern = re.compile(download["with"]["pattern"].replace("*", ".*"))
+    assert pattern.fullmatch("mnistbench-gate-shard-1-of-4")
+    assert pattern.fullmatch("mnistbench-gate-3-shard-4-of-4")
+    assert judge["with"]["judge"] == f"{download['with']['path']}/gate/shard-*.jsonl.gz"
+
+
+@pytest.mark.parametrize("name", ["compiled-project", "gitlab-ci"])
+def test_the_command_of_an_example_is_one_that_the_gate_takes(name):
+    if name == "compiled-project":
+        [step] = own_steps(name)
+        words = ["gate", *step["with"]["args"].split()]
+    else:
+        script = yaml.safe_load(EXAMPLES[name])["gate"]["script"]
+        words = script[-1].removeprefix("mnistbench ").split()
+    assert cli.parser("gate").parse_args(words)
+
+
+def test_the_page_lists_inputs_outputs_and_examples():
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.*?) \|", PAGE, re.MULTILINE))
+    assert [name for name in rows if name in INPUTS] == list(INPUTS)
+    assert rows["comment"].strip("`") == INPUTS["comment"]["default"]
+    outputs = re.search(r"^\| output .*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)[1]
+    assert all(f"`{name}`" in outputs for name in ACTION["outputs"])
+    assert {*re.findall(r"\(\.\./examples/([a-z-]+)\.yml\)", PAGE)} == {*EXAMPLES}
 
 
 def test_the_page_lists_the_variables_that_are_not_passed_on():
@@ -569,98 +968,28 @@ def test_the_page_lists_the_variables_that_are_not_passed_on():
 
 @pytest.fixture
 def lint(tmp_path):
-    """Run actionlint over a workflow in a repository with this action; return its complaints."""
+    """Return what actionlint prints about a workflow."""
     actionlint = shutil.which("actionlint")
     if not actionlint:
         pytest.skip("no actionlint; tox -e actions")
-    folder = tmp_path / ".github" / "workflows"
-    folder.mkdir(parents=True)
-    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
 
-    def run(workflow, action=None):
-        (tmp_path / "action.yml").write_text(
-            action or (REPOSITORY / "action.yml").read_text(encoding="utf-8")
-        )
-        (folder / "operations.yml").write_text(workflow)
-        done = subprocess.run(
-            [actionlint, "-no-color"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert (done.returncode == 0) is (done.stdout == "")
-        return done.stdout + done.stderr
+    def run(text):
+        (tmp_path / "workflow.yml").write_text(text)
+        command = [actionlint, "-no-color", tmp_path / "workflow.yml"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
     return run
 
 
-def test_the_workflow_of_shards_measures_all_of_them_and_judges_them_in_any_case():
-    gate, verdict = yaml.safe_load(SHARDS)["jobs"].values()
-    numbers = gate["strategy"]["matrix"]["shard"]
-    assert numbers == list(range(1, len(numbers) + 1))
-    assert gate["strategy"]["fail-fast"] is False
-    checkout, *_, action = gate["steps"]
-    assert checkout["with"]["fetch-depth"] == 0
-    assert action["with"]["shard"] == f"${{{{ matrix.shard }}}}/{len(numbers)}"
-    assert (verdict["needs"], verdict["if"]) == ("gate", "${{ !cancelled() }}")
-    *_, download, judge = verdict["steps"]
-    assert download["with"]["pattern"] == "mnistbench-gate-shard-*"
-    assert judge["with"]["judge"] == f"{download['with']['path']}/gate/shard-*.jsonl.gz"
-    assert {*action["with"], *judge["with"]} <= INPUTS.keys()
-
-
-def test_actionlint_accepts_the_workflow(lint):
-    assert lint(WORKFLOW) == lint(APART) == lint(SHARDS) == ""
-    assert "fetch-dept" in lint(WORKFLOW.replace("fetch-depth", "fetch-dept"))
-
-
-def test_actionlint_accepts_the_action_and_all_its_inputs(lint):
-    all_inputs = ", ".join(f"{name}: x" for name in INPUTS)
-    local = WORKFLOW.replace("OWNER/mnistbench@v1", "./").replace(
-        "{paths: bench/test_step.py}", f"{{{all_inputs}}}"
-    )
-    assert local.count("./\n") == 1
-    assert lint(local) == ""
-    assert 'input "path" is not defined' in lint(local.replace("paths:", "path:"))
-    text = (REPOSITORY / "action.yml").read_text(encoding="utf-8")
-    assert 'invalid runner name "node16"' in lint(
-        local, text.replace("using: composite", "using: node16")
-    )
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_actionlint_accepts_the_workflow(lint, name):
+    assert lint(WORKFLOWS[name]) == ""
 
 
 def test_actionlint_accepts_the_steps_as_those_of_a_workflow(lint):
     # It does not check the steps of an action. Those of a workflow that is called with the same
     # inputs have the same contexts.
-    called = {
-        name: {"type": "string", "default": str(declared["default"])}
-        for name, declared in INPUTS.items()
-        if name != "token"
-    }
-    called["token"] = {"type": "string"}
-
-    def workflow(steps):
-        jobs = {"gate": {"runs-on": "ubuntu-24.04", "steps": steps}}
-        return yaml.safe_dump(
-            {"name": "steps", "on": {"workflow_call": {"inputs": called}}, "jobs": jobs},
-            sort_keys=False,
-        )
-
-    assert lint(workflow(STEPS)) == ""
-    install, gate, upload, comment = STEPS
-    for change, complaint in (
-        (
-            [
-                install,
-                gate,
-                upload,
-                {**comment, "env": {"REPORT": "${{ steps.gat.outputs.report }}"}},
-            ],
-            '"gat" is not defined',
-        ),
-        (
-            [install, gate, {**upload, "with": {"title": "x"}}, comment],
-            'input "title" is not defined',
-        ),
-        (
-            [install, {**gate, "run": "echo ${{ github.event.pull_request.title }}"}],
-            "potentially untrusted",
-        ),
-    ):
-        assert complaint in lint(workflow(change))
+    called = {"workflow_call": {"inputs": {name: {"type": "string"} for name in INPUTS}}}
+    job = {"runs-on": "ubuntu-24.04", "steps": ACTION["runs"]["steps"]}
+    workflow = {"name": "steps", "on": called, "jobs": {"gate": job}}
+    assert lint(yaml.safe_dump(workflow, sort_keys=False)) == ""

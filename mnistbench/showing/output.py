@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -74,12 +74,21 @@ class ReportSettings(Protocol):
 
 
 @dataclass(frozen=True)
+class JobMessages:
+    """What a step of a job on GitHub says beside its report."""
+
+    annotations: Sequence[str]  # workflow commands, one line each
+    outputs: Mapping[str, str]  # of the step; a value is one line
+
+
+@dataclass(frozen=True)
 class CommandResult:
     """The report of a command, and its exit code."""
 
     report: Report
     code: int = EXIT_PASSED
     is_verdict: bool = False  # the summary of a job on GitHub gets the report, too
+    job_messages: Callable[[], JobMessages] | None = None
 
 
 def deliver_result(result: CommandResult, settings: ReportSettings) -> int:
@@ -87,6 +96,8 @@ def deliver_result(result: CommandResult, settings: ReportSettings) -> int:
     deliver(result.report, settings.format, settings.output)
     if result.is_verdict and (note := append_to_step_summary(lambda: result.report)):
         print_error(note)
+    if result.job_messages and os.environ.get("GITHUB_ACTIONS") == "true":
+        _deliver_job_messages(result.job_messages())
     return result.code
 
 
@@ -187,10 +198,27 @@ def append_to_step_summary(make_report: Callable[[], Report]) -> str:
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return ""
-    text = render(make_report(), "markdown")
+    return _append("GITHUB_STEP_SUMMARY", path, render(make_report(), "markdown") + "\n")
+
+
+def _deliver_job_messages(messages: JobMessages) -> None:
+    """Print annotations, and append outputs to the file that ``GITHUB_OUTPUT`` names.
+
+    The runner reads annotations on either stream. Standard output may be a report for a program.
+    """
+    for annotation in messages.annotations:
+        print(annotation, file=sys.stderr, flush=True)
+    path = os.environ.get("GITHUB_OUTPUT")
+    text = "".join(f"{name}={value}\n" for name, value in messages.outputs.items())
+    if path and (note := _append("GITHUB_OUTPUT", path, text)):
+        print_error(note)
+
+
+def _append(variable: str, path: str, text: str) -> str:
+    """Append text to the file that a variable names; return an error message, or nothing."""
     try:
         with Path(path).open("a", encoding="utf-8") as stream:
-            stream.write(text + "\n")
+            stream.write(text)
     except OSError as error:
-        return f"GITHUB_STEP_SUMMARY: {path} cannot be written ({error.strerror})"
+        return f"{variable}: {path} cannot be written ({error.strerror})"
     return ""

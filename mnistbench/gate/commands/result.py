@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.qualification.result import with_qualification
+from mnistbench.gate.report.annotations import annotation_lines, outputs
 from mnistbench.gate.report.comment import first_screen
 from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.rows import SEE_ALL, Rows
@@ -17,6 +19,7 @@ from mnistbench.showing.output import (
     EXIT_PASSED,
     EXIT_REGRESSED,
     CommandResult,
+    JobMessages,
 )
 from mnistbench.showing.report import Report, document
 
@@ -50,8 +53,16 @@ def report(verdict: Verdict) -> Report:
 
 def result_of_verdict(verdict: Verdict, options: JudgeOptions) -> CommandResult:
     """Return the report of a gate, with the newest qualification of its machine, and the code."""
+
+    def job_messages() -> JobMessages:
+        rows = Rows(verdict)
+        folders = (Path.cwd(), *Path.cwd().parents)
+        checkout = next((folder for folder in folders if (folder / ".git").exists()), folders[0])
+        return JobMessages(annotation_lines(rows, checkout), outputs(rows))
+
     shown = with_qualification(report(verdict), verdict.recorded)
-    return result_of(shown, options, verdict.outcome, is_excusable=verdict.is_excusable)
+    result = result_of(shown, options, verdict.outcome, is_excusable=verdict.is_excusable)
+    return replace(result, job_messages=job_messages)
 
 
 def result_of(
