@@ -19,7 +19,7 @@ import pytest
 from mnistbench.core.errors import first_line
 
 #: Packages whose frames say nothing about an error of a project: they call its hooks.
-_CALLERS = ("_pytest", "pytest", "pluggy", "mnistbench", "importlib")
+_CALLERS = ("_pytest", "pytest", "pluggy", "mnistbench", "mnistbench_of_the_gate", "importlib")
 
 
 def describe_report(
@@ -116,7 +116,8 @@ def _text(error: BaseException) -> str:
     if isinstance(error, SyntaxError):  # its own text has the place, too
         return f"{name}: {error.msg}"
     message = first_line(error)
-    has_no_name = isinstance(error, (pytest.fail.Exception, pytest.skip.Exception)) or (
+    unnamed = (pytest.fail.Exception, pytest.skip.Exception, pytest.Collector.CollectError)
+    has_no_name = isinstance(error, unnamed) or (
         isinstance(error, AssertionError) and message.startswith("assert ")
     )
     return message if has_no_name else f"{name}: {message}"

@@ -1,6 +1,7 @@
 """An asv suite, unmodified, in the processes of both sides of a gate."""
 
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -407,11 +408,12 @@ def test_benchmarks_are_selected_by_name(tmp_path, argument, names):
     assert listings.head.missing == ()
 
 
-def test_a_suite_needs_asv_runner_in_the_environment_of_the_side(tmp_path):
+def test_a_suite_needs_asv_runner_beside_the_gate_or_in_the_environment_of_the_side(tmp_path):
     python = linked_environment(tmp_path / "bare", "pytest", "pytest-benchmark", "numpy")
     pythons = dict.fromkeys((BASE, HEAD), python)
     plan = gate_builders.with_setup(gate_builders.plan(tmp_path, "suite"), pythons=pythons)
     write(plan, {name: FILES[name] for name in ("asv.conf.json", "suite/__init__.py")})
+    shutil.rmtree(plan.setup.home / "asv_runner")
     needed = f"is an asv suite (asv.conf.json): install mnistbench[asv], or asv-runner for {python}"
     assert refusal(plan, tmp_path) == f"both sides: suite {needed}"
     # With other cases the suite is left out.
