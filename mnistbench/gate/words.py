@@ -65,3 +65,6 @@ PYTEST_FILES = (".pytest.ini", ".pytest.toml", "pytest.ini", "pytest.toml")
 TOOL_FILES = ("pyproject.toml", "setup.cfg", "tox.ini")
 #: Names of the files that pytest reads its options from.
 CONFIGURATION_FILES = frozenset({*PYTEST_FILES, *TOOL_FILES})
+
+#: Folders whose cases are measured if nobody names any: those of them that have cases.
+DEFAULT_FOLDERS = ("bench", "benchmarks", "tests/benchmarks")

@@ -1446,7 +1446,7 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_trial
             heard.said[-1]
             == "the budget leaves 95 s, and 8 fresh trials take about 120 s; increase --budget"
         )
-        # With --inconclusive ok it does not pass: the slowdown may be there.
+        # With --inconclusive warn it does not pass: the slowdown may be there.
         assert not conclude(measured, JudgeOptions()).is_excusable
     else:
         assert measured.end.cut_short == ""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
 
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.options import switch
+from mnistbench.core.options import ToolTable, switch
 from mnistbench.gate.commands.result import result_of, result_of_verdict
+from mnistbench.gate.copies.base import base_of
 from mnistbench.gate.decide.statistics.raw_samples import ENDING, Recorded
 from mnistbench.gate.flow import measure
-from mnistbench.gate.options import GateOptions
+from mnistbench.gate.options import TOOL_TABLE, GateOptions
 from mnistbench.showing.output import BISECT_SKIPS, EXIT_INCONCLUSIVE, CommandResult, print_error
 from mnistbench.showing.progress import Progress
 
@@ -18,6 +22,8 @@ from mnistbench.showing.progress import Progress
 @dataclass(frozen=True, kw_only=True)
 class Settings(GateOptions):
     """The options of the command."""
+
+    tool_table: ClassVar[ToolTable] = TOOL_TABLE
 
     qualify: bool = switch(
         "--qualify",
@@ -28,17 +34,23 @@ class Settings(GateOptions):
     )
 
     def __post_init__(self) -> None:
-        """Check that there is something to compare, or to qualify."""
+        """Check what cannot be combined."""
         super().__post_init__()
+        for flag, is_given in (("--bisect", self.bisect), ("--qualify", self.qualify)):
+            if self.report_only and is_given:
+                raise UsageError(
+                    f"--report-only: cannot be given with {flag}, which acts by its exit code; "
+                    "remove one of them"
+                )
         if self.qualify:
             # Here, because most gates qualify nothing.
             from mnistbench.gate.qualification.measurement import check
 
             check(self)
-        elif not (self.base or self.differ):
+        elif self.bisect and not (self.base or self.differ):
             raise UsageError(
-                "nothing to compare: give --base with a revision or a folder, or what differs, "
-                "such as --base-env NAME=VALUE"
+                "--bisect: the commits that are searched have one base; give --base with a commit "
+                "that is not slower"
             )
 
 
@@ -53,6 +65,10 @@ def run(settings: Settings) -> CommandResult | int:
         return _qualify(settings)
     try:
         with Progress(sys.stderr) as progress:
+            if not (settings.base or settings.differ):
+                base = base_of(Path.cwd(), os.environ)
+                progress.say(f"base: {base.text}")
+                settings = replace(settings, base=base.commit, base_rule=base.rule)
             verdict = measure(settings, progress)
             _name_samples(verdict.recorded, settings, progress)
         result = result_of_verdict(verdict, settings)
@@ -74,7 +90,7 @@ def _qualify(settings: Settings) -> CommandResult:
         qualification = qualify(settings, progress)
         _name_samples(qualification.measured, settings, progress)
     outcome, report = report_of_qualification(qualification, settings.top)
-    return result_of(report, settings, outcome, is_excusable=False)
+    return result_of(report, settings, outcome)
 
 
 def _name_samples(measured: Recorded, settings: Settings, progress: Progress) -> None:

@@ -8,7 +8,7 @@ from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.qualification.result import with_qualification
 from mnistbench.gate.report.data import json_data
-from mnistbench.gate.report.outcome import sentence
+from mnistbench.gate.report.outcome import excused, sentence
 from mnistbench.gate.report.rows import SEE_ALL, Rows
 from mnistbench.gate.report.text import blocks
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
@@ -49,11 +49,12 @@ def report(verdict: Verdict) -> Report:
 def result_of_verdict(verdict: Verdict, options: JudgeOptions) -> CommandResult:
     """Return the report of a gate, with the newest qualification of its machine, and the code."""
     shown = with_qualification(report(verdict), verdict.recorded)
-    return result_of(shown, options, verdict.outcome, is_excusable=verdict.is_excusable)
+    excuse = excused(verdict, verdict.options)
+    return result_of(shown, options, verdict.outcome, excuse)
 
 
 def result_of(
-    report: Report, options: JudgeOptions, outcome: str, *, is_excusable: bool
+    report: Report, options: JudgeOptions, outcome: str, excuse: str = ""
 ) -> CommandResult:
     """Return a report, whose Markdown is cut to what GitHub takes, with the exit code.
 
@@ -61,11 +62,10 @@ def result_of(
         report: of the gate or the gates.
         options: of the command.
         outcome: PASSED, REGRESSED or INCONCLUSIVE.
-        is_excusable: whether ``--inconclusive ok`` applies.
+        excuse: why the exit code is 0 whatever the outcome is; empty if it is not.
     """
     limit = (MAX_COMMENT_BYTES, SEE_ALL)
     if options.everything:
         limit = (MAX_SUMMARY_BYTES, "to see all: --format json")
-    may_pass = outcome == INCONCLUSIVE and is_excusable and options.inconclusive == "ok"
-    code = _CODES[PASSED if may_pass else outcome]
+    code = EXIT_PASSED if excuse else _CODES[outcome]
     return CommandResult(replace(report, limit=limit), code, is_verdict=True)

@@ -21,6 +21,8 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
     trials = units.counted(decision.trials, "trial", "trials")
     fresh = f" and {units.counted(decision.fresh, 'fresh one')}" if decision.fresh else ""
     yield f"base {header.base} -> head {header.head}"
+    if header.base_rule:
+        yield f"base: {header.base}, {header.base_rule}"
     count = units.counted(len(header.labels), "case")
     same = len(header.reach.same)
     count = f"{len(header.labels)} of {len(header.labels) + same} cases" if same else count
@@ -144,6 +146,11 @@ def note_lines(rows: Rows) -> Iterable[str]:
     for notes in _notes_of_cases(rows):
         yield from _grouped_by_text(notes, rows)
     yield from (f"--accept {pattern!r} matched no regression" for pattern in rows.verdict.unused)
+    yield from (
+        f"accept in pyproject.toml: {acceptance.text!r} held until {acceptance.until} and does not "
+        f"any longer ({acceptance.reason}); remove it, or give another date"
+        for acceptance in rows.verdict.options.expired
+    )
     yield from _far_trials(rows)
 
 

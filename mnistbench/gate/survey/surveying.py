@@ -52,14 +52,12 @@ from mnistbench.gate.processes.starting import (
     shared_places,
     side_processes,
 )
+from mnistbench.gate.survey.folders import folders_with_cases
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.survey.reach.dependencies import differing_dependencies
 from mnistbench.gate.survey.reach.narrowing import Narrowing
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.showing.progress import Progress
-
-#: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
-DEFAULT_FOLDER = "bench"
 
 #: After the survey a process may be silent for this multiple of the longest step that was surveyed
 #: (loading, or a test with a few calls; of the base for the head's survey, of both sides for a
@@ -99,15 +97,15 @@ def survey_sides(
         GateError: a side cannot be loaded, or there is nothing to compare.
     """
     say = progress.say
-    _check_paths(plan)
+    _check_paths(plan, plan.arguments)
+    _check_paths(plan, options.paths)
     say("loading both sides")
     # Before tests write files into the trees.
     differing = trees.all_differing(tuple(plan.trees.values()))
-    has_default = (plan.trees[HEAD].directory / DEFAULT_FOLDER).is_dir()
     plan, surveys = survey_in_processes(
         replace(plan, differing=differing),
         seed,
-        DEFAULT_FOLDER if has_default else "",
+        options.paths or folders_with_cases(plan.trees[HEAD].directory),
         log,
         shows=_shown_tests(progress),
     )
@@ -122,7 +120,7 @@ def survey_sides(
 
         def again(cases: Sequence[str]) -> Surveys:
             shows = _shown_tests(progress)
-            return survey_in_processes(plan, seed, "", log, cases, shows=shows)[1]
+            return survey_in_processes(plan, seed, (), log, cases, shows=shows)[1]
 
         def short_trial(cases: Sequence[str]) -> Trial | None:
             return _short_trial(plan, seed, log, cases)
@@ -141,7 +139,7 @@ def survey_sides(
 def survey_in_processes(
     plan: Plan,
     seed: int,
-    folder: str,
+    paths: Sequence[str],
     log: Path,
     only: Sequence[str] = (),
     *,
@@ -151,8 +149,8 @@ def survey_in_processes(
 
     Return the completed plan and what they have found.
 
-    The head's pytest decides which of the user's arguments are paths. If there is none, ``folder``
-    is measured; if that is empty, the whole project. A survey of some cases alone (``only``) has
+    The head's pytest decides which of the user's arguments are paths. If there is none, ``paths``
+    are measured; without these, the whole project. A survey of some cases alone (``only``) has
     the plan that an earlier one has completed. ``shows`` gets the number of each test that begins
     on a side, and that of all.
 
@@ -171,7 +169,7 @@ def survey_in_processes(
         base = processes[BASE]
         head = processes[HEAD]
         base.begins = head.begins = shows
-        head.begin(SurveyJob(**plan.job(HEAD, seed), selects=is_first, folder=folder, **wanted))
+        head.begin(SurveyJob(**plan.job(HEAD, seed), selects=is_first, paths=paths, **wanted))
         if is_first:
             selected = head.receive("selected", Selected)
             plan = replace(plan, arguments=selected.arguments, phases=selected.phases)
@@ -340,14 +338,14 @@ def _left_out(listing: Listing, differing: Mapping[str, str]) -> Listing:
     return replace(listing.without(differing.keys()), unmeasurable=unmeasurable)
 
 
-def _check_paths(plan: Plan) -> None:
-    """Check that one of the sides has each file and folder that is named after ``--``.
+def _check_paths(plan: Plan, arguments: Sequence[str]) -> None:
+    """Check that one of the sides has each file and folder that is named.
 
     Without one that exists, pytest would load the whole project and report its first error.
     """
-    if "--pyargs" in plan.arguments:
+    if "--pyargs" in arguments:
         return
-    for before, argument in itertools.pairwise(("", *plan.arguments)):
+    for before, argument in itertools.pairwise(("", *arguments)):
         path, _, _ = argument.partition("[")[0].partition("::")
         # After an option it may be the option's value; @ names a file with arguments.
         is_path = not argument.startswith(("-", "@")) and not before.startswith("-")
@@ -473,7 +471,10 @@ def _header(
         machine=f"{cpu_model()}, {usable_cpus()} cores",
         shard=plan.shard,
         reach=reached,
-        thresholds={name: getattr(options, name) for name in options_of(Thresholds)},
+        base_rule=options.base_rule,
+        thresholds={
+            name: value for name in options_of(Thresholds) if (value := getattr(options, name))
+        },
     )
 
 

@@ -18,7 +18,9 @@ import pytest
 from projects import git
 
 from mnistbench import cli
+from mnistbench.gate.commands import gate
 from mnistbench.gate.decide.statistics import raw_samples
+from mnistbench.gate.processes.starting import GateError
 from mnistbench.gate.qualification import measurement
 from mnistbench.gate.qualification import report as report_module
 from mnistbench.gate.qualification.result import Qualification
@@ -306,7 +308,7 @@ def slower(factor, **changes):
         ),
         (
             1.2,
-            ("--inconclusive", "ok"),
+            ("--inconclusive", "warn"),
             EXIT_REGRESSED,
             r"regressed: 1 (case|operation) \(.*\).*",
         ),
@@ -331,21 +333,21 @@ def test_the_exit_code_is_the_verdict_of_the_last_line(judge, factor, options, c
         (
             7,
             {},
-            ("--inconclusive", "ok"),
+            ("--inconclusive", "warn"),
             EXIT_PASSED,
             "7 trials are too few: the test needs at least 8",
         ),
         (
             8,
             {"end": raw_samples.End("head: RuntimeError: boom", broken_off=True)},
-            ("--inconclusive", "ok"),
+            ("--inconclusive", "warn"),
             EXIT_INCONCLUSIVE,
             "head: RuntimeError: boom",
         ),
         (
             8,
             {"end": None},
-            ("--inconclusive", "ok"),
+            ("--inconclusive", "warn"),
             EXIT_INCONCLUSIVE,
             raw_samples.NO_END.cut_short,
         ),
@@ -366,7 +368,7 @@ def test_what_cannot_be_judged_exits_as_asked_for(judge, count, changes, excusin
     assert judge(trials, *excusing, **changes)[0] == code
 
 
-@pytest.mark.parametrize("options", [(), ("--inconclusive", "ok")], ids=["plain", "ok"])
+@pytest.mark.parametrize("options", [(), ("--inconclusive", "warn")], ids=["plain", "ok"])
 @pytest.mark.parametrize(
     ("outcome", "code"), [("passed", EXIT_PASSED), ("inconclusive", EXIT_INCONCLUSIVE)]
 )
@@ -438,19 +440,47 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith(f"mnistbench: {paths[0]}: is of shard 1/2, as ")
 
 
+# ---- The base ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ([], "HEAD, a commit of main, without your changes"),
+        (["--base", "HEAD"], ""),
+        (["--head-env", "A=1"], ""),
+    ],
+    ids=["neither", "base", "variable"],
+)
+def test_a_gate_that_is_told_no_difference_finds_its_base(
+    repository, run, monkeypatch, arguments, rule
+):
+    measured = []
+
+    def measure(options, _):
+        measured.append(options)
+        raise GateError("not measured")
+
+    monkeypatch.setattr(gate, "measure", measure)
+    monkeypatch.chdir(repository.path)
+    for variable in ("CI", "GITHUB_ACTIONS", "GITHUB_EVENT_PATH", "GITHUB_BASE_REF"):
+        monkeypatch.delenv(variable, raising=False)
+    code, _, errors = run("gate", *arguments)
+    [options] = measured
+    commit = git(repository.path, "rev-parse", "HEAD")
+    found = commit if rule else None
+    assert code == EXIT_INCONCLUSIVE
+    assert options.base_rule == rule
+    assert options.base == ("HEAD" if "--base" in arguments else found)
+    assert (f"base: {commit[:7]}, {rule}\n" in errors) == bool(rule)
+
+
 # ---- Wrong usage ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            [],
-            (
-                "nothing to compare: give --base with a revision or a folder, or what differs, "
-                "such as --base-env NAME=VALUE"
-            ),
-        ),
         (
             ["--qualify", "--base", "HEAD"],
             (
@@ -506,6 +536,8 @@ def test_wrong_usage_is_one_line_before_anything_is_started(
         ["--base", ".", "--nonsense"],
         ["--qualify"],
         ["--base", "HEAD", "--shard", "1/2"],
+        ["--base", "HEAD", "--report-only"],
+        [],  # each commit would have another base
     ],
     ids=str,
 )

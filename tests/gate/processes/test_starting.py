@@ -528,7 +528,7 @@ def look(plan, tmp_path, monkeypatch):
 
     def looked(program, *, plan=plan):
         monkeypatch.setattr(starting, "_BOOT", PROTOCOL + program)
-        return survey_in_processes(plan, 7, "bench", tmp_path / "log")
+        return survey_in_processes(plan, 7, ["bench"], tmp_path / "log")
 
     return looked
 
