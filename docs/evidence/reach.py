@@ -45,7 +45,7 @@ from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.flow import measure
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import GateOptions, shard
-from mnistbench.gate.processes.starting import GateError, Plan, stage_home
+from mnistbench.gate.processes.starting import GateError, Setup, stage_home
 from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, WALL
 from mnistbench.judging.kinds import ITERATION
@@ -244,7 +244,7 @@ def reach_of(clone: Path, options: GateOptions) -> Reach:
     """Survey the checked out commit and its parent, as a gate does before it measures."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary).resolve()
-        plan = Plan(
+        setup = Setup(
             trees={
                 BASE: trees.copy_revision(clone, str(options.base), folder / BASE),
                 HEAD: trees.copy_working_tree(clone, folder / HEAD),
@@ -253,10 +253,9 @@ def reach_of(clone: Path, options: GateOptions) -> Reach:
             variables=options.variables,
             home=stage_home(folder),
             repository=clone,
-            arguments=options.pytest,
-            phases=(),
         )
-        _, _, header = survey_sides(options, plan, clone, 1, folder / "log", lambda _: None)
+        log = folder / "log"
+        header = survey_sides(options, setup, 0.0, clone, 1, log, Progress(None)).header
     return header.reach
 
 

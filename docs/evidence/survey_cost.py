@@ -18,9 +18,10 @@ from pathlib import Path
 
 from mnistbench.gate.copies import trees
 from mnistbench.gate.options import GateOptions
-from mnistbench.gate.processes.starting import Plan, stage_home
+from mnistbench.gate.processes.starting import Setup, stage_home
 from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import BASE, HEAD
+from mnistbench.showing.progress import Progress
 
 #: Surveys with following, and as many without.
 PAIRS = 5
@@ -56,19 +57,16 @@ def survey_cpu_s(tree: Path, arguments: tuple[str, ...], *, follows_code: bool) 
     """Return the CPU seconds of the survey processes of both sides."""
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(temporary).resolve()
-        plan = Plan(
+        setup = Setup(
             trees={side: trees.copy_working_tree(tree, scratch / side) for side in (BASE, HEAD)},
             pythons=dict.fromkeys((BASE, HEAD), sys.executable),
             variables={BASE: {}, HEAD: {}},
             home=stage_home(scratch),
             repository=tree,
-            arguments=arguments,
-            phases=(),
-            follows_code=follows_code,
         )
-        options = GateOptions(base="HEAD", pytest=arguments)
+        options = GateOptions(base="HEAD", pytest=arguments, all_cases=not follows_code)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        survey_sides(options, plan, tree, 1, scratch / "log", lambda _: None)
+        survey_sides(options, setup, 0.0, tree, 1, scratch / "log", Progress(None))
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -11,7 +11,8 @@ are folders, in this order:
 
 1. ``survey``: ``surveying.survey_sides`` finds the cases of both sides, and those that the
    differences affect (``reach``).
-2. ``measure``: ``rounds.Rounds`` runs trials within a ``budget``.
+2. ``measure``: ``two_stages.TwoStages`` measures all cases, and the flagged ones again; ``rounds``
+   run trials within a ``budget``.
 3. ``decide``: ``verdict.verdict.conclude`` makes quantities of raw samples (``statistics``) and
    judges them (``verdict``).
 4. ``explain``: ``profiles.profiles_of`` finds the functions that made a case slower or faster.

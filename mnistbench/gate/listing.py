@@ -16,12 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.core.machine import LEAST_TOUCHED_BYTES, MOST_TOUCHED_BYTES
-from mnistbench.gate.words import ALL_CASES, BASE, HEAD
-
-#: Bytes of heap that a trial touches for each byte by which a process grew in the survey. Later
-#: iterations need more heap, because free memory is split into pieces that are too small.
-TOUCHED_PER_GROWTH = 4
+from mnistbench.gate.words import BASE, HEAD
 
 
 @dataclass
@@ -234,26 +229,18 @@ class Listings:
     @property
     def implementations(self) -> dict[str, dict[str, Mapping[str, int]]]:
         """Node id -> side -> implementation of a library -> how often an iteration runs it."""
-        runs = {
-            node_id: {side: self[side].cases[node_id].implementations for side in (BASE, HEAD)}
-            for node_id in self.common
-        }
-        return {
-            node_id: runs_of_sides
-            for node_id, runs_of_sides in runs.items()
-            if any(runs_of_sides.values())
-        }
+        runs = {node_id: self.of_sides(node_id, "implementations") for node_id in self.common}
+        return {node_id: both for node_id, both in runs.items() if any(both.values())}
 
     @property
     def memory(self) -> dict[str, dict[str, int]]:
         """Node id -> side -> peak memory of tensors, bytes, where both are known."""
-        memory = dict[str, dict[str, int]]()
-        for node_id in self.common:
-            base_bytes = self.base.cases[node_id].memory
-            head_bytes = self.head.cases[node_id].memory
-            if base_bytes is not None and head_bytes is not None:
-                memory[node_id] = {BASE: base_bytes, HEAD: head_bytes}
-        return memory
+        sizes = {node_id: self.of_sides(node_id, "memory") for node_id in self.common}
+        return {node_id: both for node_id, both in sizes.items() if None not in both.values()}
+
+    def of_sides(self, node_id: str, name: str) -> dict[str, Any]:
+        """Return a fact of a case on each side."""
+        return {side: getattr(self[side].cases[node_id], name) for side in (BASE, HEAD)}
 
     @property
     def returned(self) -> dict[str, tuple[str, str]]:
@@ -319,12 +306,6 @@ class Listings:
         return {BASE: self.base.cpu, HEAD: self.head.cpu}
 
     @property
-    def touched_bytes(self) -> int:
-        """Bytes of heap that each process of a trial touches before it measures."""
-        needed = TOUCHED_PER_GROWTH * max(self.base.growth_bytes, self.head.growth_bytes)
-        return min(MOST_TOUCHED_BYTES, max(LEAST_TOUCHED_BYTES, needed))
-
-    @property
     def resident(self) -> dict[str, int]:
         """Side -> peak memory of its process, bytes."""
         return {BASE: self.base.resident, HEAD: self.head.resident}
@@ -347,27 +328,6 @@ class Listings:
     def packages(self) -> dict[str, tuple[str, str]]:
         """Package whose versions differ -> version of each side, or ""."""
         return {name: (base, head) for name, (base, head) in self.versions.items() if base != head}
-
-    @property
-    def one_sided(self) -> dict[str, tuple[str, ...]]:
-        """Node id, or ALL_CASES -> what makes the sides run other code.
-
-        Facts of a case that differ, and packages that one side lacks and the tests of the other
-        import.
-        """
-        lacking: dict[str, list[str]] = defaultdict(list)
-        for node_id in self.common:
-            facts = [self[side].cases[node_id].facts for side in (BASE, HEAD)]
-            lacking[node_id] += [
-                f"{name}: {base} -> {facts[1][name]}"
-                for name, base in facts[0].items()
-                if facts[1].get(name, base) != base
-            ]
-        for name, (base, head) in self.packages.items():
-            having = HEAD if head else BASE
-            if not (base and head) and name in self[having].loaded:
-                lacking[ALL_CASES].append(f"{name} {change_of_versions(base, head)}")
-        return {node_id: tuple(texts) for node_id, texts in lacking.items() if texts}
 
 
 def change_of_versions(base: str, head: str) -> str:

@@ -42,7 +42,7 @@ from mnistbench.gate.listing import (
     Listing,
     Listings,
 )
-from mnistbench.gate.measure import budget, rounds
+from mnistbench.gate.measure import budget, rounds, two_stages
 from mnistbench.gate.measure.budget import MIN_EFFORT
 from mnistbench.gate.options import (
     LEAST_TRIALS,
@@ -52,9 +52,9 @@ from mnistbench.gate.options import (
     Thresholds,
     budget_text,
 )
-from mnistbench.gate.processes.messages import Efforts, Followed, Spent
+from mnistbench.gate.processes.messages import Efforts, Followed, Selection, Spent, Surveys
 from mnistbench.gate.processes.sides.stray import Imports
-from mnistbench.gate.processes.starting import GateError, TrialResult, stage_home
+from mnistbench.gate.processes.starting import PATIENCE_S, GateError, TrialResult, stage_home
 from mnistbench.gate.qualification import measurement, resampling
 from mnistbench.gate.qualification.resampling import least_trials
 from mnistbench.gate.qualification.result import with_qualification
@@ -62,7 +62,7 @@ from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.report.text import finding_lines
 from mnistbench.gate.survey import surveying
-from mnistbench.gate.survey.surveying import Surveys, survey_in_processes
+from mnistbench.gate.survey.side_surveys import SurveyResult, survey_in_processes
 from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import (
@@ -98,7 +98,7 @@ def here(tmp_path):
     """The user's tree; the base is the one beside it."""
     for name in ("base", "project"):
         (tmp_path / name / "bench").mkdir(parents=True)
-        (tmp_path / name / "bench/test_step.py").touch()
+        (tmp_path / name / "bench/test_step.py").write_text("def test_step(op_benchmark): ...\n")
     return tmp_path / "project"
 
 
@@ -135,14 +135,15 @@ class Trials:
         self.cases = {side: dict.fromkeys((QUICK, SLOW), PARAMS) for side in (BASE, HEAD)}
         self.factors = {QUICK: 1.0, SLOW: 1.0}  # of the head's times
         self.started = []  # (plan, seed, only) of each
+        self.efforts = []  # of each
         # As of gate_builders.Measured: few, because statistics of each take time.
         self.operations = {gate_builders.MM: (1_000_000, 1.0)}
         self.once = {}  # as of gate_builders.series
         self.described = []  # (rows of each side, folder) of slower operations
         self.profiled = []  # cases whose functions are profiled
-        self.looked = []  # (plan, default folder) of each survey
+        self.looked = []  # the request of each survey
         self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, HEAD)}
-        self.selects = lambda arguments, folder: ((folder, *arguments), ("step",))
+        self.selects = lambda arguments, paths: ((*paths, *arguments), ("step",))
         self.frameworks = {side: {"torch": "2.15.0"} for side in (BASE, HEAD)}
         self.failed = {BASE: {}, HEAD: {}}
         self.missing = {BASE: (), HEAD: ()}  # arguments of pytest
@@ -168,10 +169,11 @@ class Trials:
         return self.clock
 
     @contextmanager
-    def running_trial(self, plan, seed, only, log, cores):
+    def running_trial(self, plan, seed, only, log, cores, *, efforts):
         assert self.running < self.at_once
-        assert all(tree.directory.is_dir() for tree in plan.trees.values())
+        assert all(tree.directory.is_dir() for tree in plan.setup.trees.values())
         self.started.append((plan, seed, only))
+        self.efforts.append(efforts)
         self.cores.append(cores)
         self.running += 1
         try:
@@ -179,34 +181,31 @@ class Trials:
         finally:
             self.running -= 1
 
-    def survey_in_processes(self, plan, seed, folder, log, *, shows):
+    def survey_in_processes(self, request, seed, log, *, shows):
         for number in (1, 2):
             shows(number, 2)
-        assert all(tree.directory.is_dir() for tree in plan.trees.values())
-        self.looked.append((plan, folder))
+        setup = request.setup
+        assert all(tree.directory.is_dir() for tree in setup.trees.values())
+        self.looked.append(request)
         self.clock += self.loading
         self.before.get(0, lambda: None)()
-        arguments, phases = self.selects(plan.arguments, folder)
+        arguments, phases = self.selects(request.selection.arguments, request.paths)
+        selection = Selection(tuple(filter(None, arguments)), phases)
         listings = {
-            side: replace(self.listing(side), threads=int(plan.variables[side].get(THREADS, 0)))
+            side: replace(self.listing(side), threads=int(setup.variables[side].get(THREADS, 0)))
             for side in (BASE, HEAD)
         }
-        plan = replace(
-            plan,
-            arguments=tuple(filter(None, arguments)),
-            phases=phases,
-            parameters={side: listing.parameters for side, listing in listings.items()},
-        )
-        imports = {side: Imports(str(plan.trees[side].root)) for side in listings}
+        imports = {side: Imports(str(setup.trees[side].root)) for side in listings}
         followed = {side: Followed() for side in listings}
-        return plan, Surveys(Listings(listings[BASE], listings[HEAD]), imports, followed)
+        surveys = Surveys(Listings(listings[BASE], listings[HEAD]), imports, followed)
+        return SurveyResult(replace(request, selection=selection), surveys, PATIENCE_S)
 
     def collect_again(self, plan, seed, log):
         self.collected.append(seed)
         return self.again
 
     def capture_on_sides(self, plan, seed, wanted, folder, log):
-        assert all(tree.directory.is_dir() for tree in plan.trees.values())
+        assert all(tree.directory.is_dir() for tree in plan.setup.trees.values())
         self.described.append((wanted, folder))
         rows = [reproducer_builders.row()]
         return {
@@ -218,7 +217,7 @@ class Trials:
         }
 
     def measure_profiles(self, plan, seed, cases, log, code):
-        assert all(tree.directory.is_dir() for tree in plan.trees.values())
+        assert all(tree.directory.is_dir() for tree in plan.setup.trees.values())
         self.profiled.append(cases)
         return dict.fromkeys(cases, PROFILE)
 
@@ -356,11 +355,11 @@ def test_trials_are_measured_and_kept(gate, trials, tmp_path):
     assert measured.path.parent == tmp_path / "storage/gate"
     assert list(measured.path.parent.iterdir()) == [measured.path]
     assert raw_samples.load(measured.path) == measured
-    [(surveyed, _)] = trials.looked
+    [request] = trials.looked
     plan, _, _ = trials.started[0]
-    assert surveyed.only == plan.only == (SLOW,)
-    assert plan.pythons == {BASE: sys.executable, HEAD: "/opt/python"}
-    assert plan.variables == measured.header.variables == {BASE: {}, HEAD: {"A": "1"}}
+    assert request.only == (SLOW,)
+    assert plan.setup.pythons == {BASE: sys.executable, HEAD: "/opt/python"}
+    assert plan.setup.variables == measured.header.variables == {BASE: {}, HEAD: {"A": "1"}}
 
 
 def test_the_sides_have_the_interpreter_of_the_project_and_the_header_says_so(
@@ -370,7 +369,7 @@ def test_the_sides_have_the_interpreter_of_the_project_and_the_header_says_so(
     monkeypatch.setattr(python, "of_project", lambda: interpreter)
     measured = gate(trials=8)
     plan, _, _ = trials.started[0]
-    assert plan.pythons == dict.fromkeys((BASE, HEAD), interpreter.path)
+    assert plan.setup.pythons == dict.fromkeys((BASE, HEAD), interpreter.path)
     assert measured.header.interpreter == "/p/.venv/bin/python (.venv of the project)"
 
 
@@ -387,7 +386,7 @@ def test_the_header_says_what_is_compared(gate, trials, here, monkeypatch):
     )
     assert header.labels == {QUICK: "test_step[lenet5-b16-cpu]", SLOW: "test_step[convnet-b16-cpu]"}
     assert header.sides.packages == {"Added": ("", "1"), "Gone": ("1", ""), "tqdm": ("4", "5")}
-    assert header.sides.memory == {QUICK: {BASE: 1_000, HEAD: 2_000}}
+    assert [header.sides[side].cases[QUICK].memory for side in (BASE, HEAD)] == [1_000, 2_000]
     assert header.sides.resident == {BASE: 500_000, HEAD: 500_000}
 
 
@@ -560,7 +559,7 @@ def test_instruction_set_and_libraries_of_both_sides_are_recorded(gate, trials):
         BASE: {"instruction set": "AVX512"},
         HEAD: {"instruction set": "AVX2"},
     }
-    assert header.sides.implementations == {QUICK: {BASE: {}, HEAD: {"matmul ref:any": 1}}}
+    assert header.sides.head.cases[QUICK].implementations == {"matmul ref:any": 1}
     assert raw_samples.load(measured.path).header == header
 
 
@@ -687,9 +686,9 @@ def test_sides_of_one_tree_have_one_name(gate):
 def test_the_copies_are_gone_when_all_is_measured(gate, trials, tmp_path):
     gate(trials=8)
     plan, _, _ = trials.started[-1]
-    assert not plan.home.exists()
+    assert not plan.setup.home.exists()
     # A path's length changes where strings lie in memory: neither side may have the better one.
-    assert len({len(str(tree.root)) for tree in plan.trees.values()}) == 1
+    assert len({len(str(tree.root)) for tree in plan.setup.trees.values()}) == 1
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
@@ -735,8 +734,8 @@ def test_of_a_repository_the_header_has_commits(gate, trials, here):
     assert (header.base, header.head) == (commit, commit)
     (here / "new.py").touch()
     assert gate(trials=8, base="HEAD", where=here / "bench").header.head == f"{commit} with changes"
-    assert trials.started[-1][0].repository == here
-    assert trials.started[-1][0].trees[HEAD].directory.name == "bench"
+    assert trials.started[-1][0].setup.repository == here
+    assert trials.started[-1][0].setup.trees[HEAD].directory.name == "bench"
 
 
 @pytest.mark.parametrize(
@@ -936,12 +935,12 @@ def test_cases_of_one_side_that_cannot_be_measured_are_named(gate, trials):
 
 
 def test_what_the_survey_selects_is_measured_in_every_trial_and_kept(gate, trials):
-    trials.selects = lambda arguments, folder: (arguments, ())
+    trials.selects = lambda arguments, paths: (arguments, ())
     header = gate(trials=8, pytest=("-x", "bench/test_step.py")).header
-    [(plan, folder)] = trials.looked
-    assert (plan.arguments, folder) == (("-x", "bench/test_step.py"), "bench")
-    assert {(plan.arguments, plan.phases) for plan, _, _ in trials.started} == {
-        (("-x", "bench/test_step.py"), ())
+    [request] = trials.looked
+    assert (request.selection.arguments, request.folder) == (("-x", "bench/test_step.py"), "bench")
+    assert {plan.selection for plan, _, _ in trials.started} == {
+        Selection(("-x", "bench/test_step.py"), ())
     }
     assert header.arguments == ("-x", "bench/test_step.py")
 
@@ -950,21 +949,25 @@ def test_a_project_without_that_folder_is_searched_whole(gate, trials, here):
     (here / "bench/test_step.py").rename(here / "test_step.py")
     (here / "bench").rmdir()
     gate(trials=8)
-    assert trials.looked[0][1] == ""
+    assert trials.looked[0].folder == ""
     plan, _, _ = trials.started[0]
-    assert (plan.arguments, plan.phases) == ((), ("step",))
+    assert plan.selection == Selection((), ("step",))
+
+
+def with_listings(result, listings):
+    return replace(result, surveys=replace(result.surveys, listings=listings))
 
 
 def sharded(trials, number, of):
     """Let the survey divide the tests."""
     looked = trials.survey_in_processes
 
-    def survey(plan, *arguments, shows):
-        planned, surveys = looked(plan, *arguments, shows=shows)
+    def survey(*arguments, shows):
+        result = looked(*arguments, shows=shows)
         tests = tuple(sorted({*trials.cases[BASE], *trials.cases[HEAD]}))
-        shard = replace(plan.shard, tests=tests)
-        own = surveys.listings.without({*tests} - {*shard.own()})
-        return replace(planned, shard=shard), replace(surveys, listings=own)
+        shard = replace(result.request.shard, tests=tests)
+        own = result.surveys.listings.without({*tests} - {*shard.own()})
+        return replace(with_listings(result, own), request=replace(result.request, shard=shard))
 
     return {"shard": Shard(number, of)}, survey
 
@@ -1005,14 +1008,13 @@ def test_a_shard_whose_tests_are_left_out_does_not_lack_in_the_gate(gate, trials
     changes, survey = sharded(trials, 1, 2)
     left_out = Shard(2, 2, (QUICK, SLOW)).own()
 
-    def skipped(plan, *arguments, shows):
-        planned, surveys = survey(plan, *arguments, shows=shows)
-        if plan.shard.number != 2:
-            return planned, surveys
-        nothing = replace(
-            surveys.listings.base, cases={}, left_out=dict.fromkeys(left_out, "is skipped")
-        )
-        return planned, replace(surveys, listings=Listings(nothing, nothing))
+    def skipped(*arguments, shows):
+        result = survey(*arguments, shows=shows)
+        if result.request.shard.number != 2:
+            return result
+        base = result.surveys.listings.base
+        nothing = replace(base, cases={}, left_out=dict.fromkeys(left_out, "is skipped"))
+        return with_listings(result, Listings(nothing, nothing))
 
     monkeypatch.setattr(surveying, "survey_in_processes", skipped)
     first = gate(trials=10, **changes)
@@ -1059,10 +1061,9 @@ def test_shards_of_which_none_has_a_case_do_not_pass(gate, trials, monkeypatch):
     for number in (1, 2):
         changes, survey = sharded(trials, number, 2)
 
-        def skipped(plan, *arguments, shows, survey=survey):
-            planned, surveys = survey(plan, *arguments, shows=shows)
+        def skipped(*arguments, shows, survey=survey):
             nothing = Listing({}, left_out=left_out)
-            return planned, replace(surveys, listings=Listings(nothing, nothing))
+            return with_listings(survey(*arguments, shows=shows), Listings(nothing, nothing))
 
         monkeypatch.setattr(surveying, "survey_in_processes", skipped)
         parts.append(gate(**changes))
@@ -1079,8 +1080,10 @@ def test_one_test_is_not_divided(gate, trials, monkeypatch):
     changes, survey = sharded(trials, 2, 2)
 
     def of_one_test(*arguments, shows):
-        plan, listings = survey(*arguments, shows=shows)
-        return replace(plan, shard=replace(plan.shard, tests=plan.shard.tests[:1])), listings
+        result = survey(*arguments, shows=shows)
+        shard = result.request.shard
+        one = replace(shard, tests=shard.tests[:1])
+        return replace(result, request=replace(result.request, shard=one))
 
     monkeypatch.setattr(surveying, "survey_in_processes", of_one_test)
     with pytest.raises(UsageError, match=r"a single test cannot be divided, so remove --shard$"):
@@ -1457,6 +1460,7 @@ def test_a_budget_for_which_no_case_is_quick_enough_is_refused_before_it_is_meas
     gate, trials, tmp_path
 ):
     trials.seconds = 1.0  # of two calls on a side
+    trials.frameworks = {BASE: {}, HEAD: {}}  # so that nothing is profiled
     with pytest.raises(
         GateError,
         match=(
@@ -1507,6 +1511,7 @@ def test_a_case_that_may_be_quicker_than_expected_is_tried_in_the_first_trial(
     gate, trials, slow_s, left_out
 ):
     heard = Heard()
+    trials.frameworks = {BASE: {}, HEAD: {}}  # so that nothing is profiled
     trials.seconds_of = {SLOW: 1.0}  # so that 22 s of a trial are expected
     trials.case_s = {QUICK: 2.0, SLOW: slow_s}
     measured = gate(heard, trials=TRIALS, budget_s=175.0)
@@ -1586,13 +1591,12 @@ def test_a_suite_that_fits_once_its_files_are_read_is_not_refused(gate, trials):
 def test_a_budget_makes_the_efforts_of_later_trials_smaller(gate, trials):
     trials.spent = (Efforts(0.25, 0.25), 8.0, 0.0)  # 8 of the 10 seconds of each case
     assert len(gate(trials=8, budget_s=1_000.0).trials) == 8
-    assert {plan.efforts for plan, _, _ in trials.started} == {(0.25, 0.25)}
-    trials.started.clear()
+    assert {*trials.efforts} == {(0.25, 0.25)}
+    trials.efforts.clear()
     trials.clock = 0.0
     gate(trials=8, budget_s=100.0)
-    efforts = [plan.efforts for plan, _, _ in trials.started]
-    assert efforts[0] == (0.25, 0.25)
-    assert efforts[1] == (MIN_EFFORT, MIN_EFFORT)
+    assert trials.efforts[0] == (0.25, 0.25)
+    assert trials.efforts[1] == (MIN_EFFORT, MIN_EFFORT)
 
 
 def test_a_run_says_what_its_time_went_to(gate, trials):
@@ -1611,7 +1615,7 @@ def test_a_run_says_what_its_time_went_to(gate, trials):
 def test_trials_are_as_many_as_reach_the_threshold_unless_a_number_is_given(
     gate, trials, monkeypatch
 ):
-    monkeypatch.setattr(flow, "planned_trials", lambda *_: 13)
+    monkeypatch.setattr(two_stages, "planned_trials", lambda *_: 13)
     assert stages_of(gate(trials=TRIALS)) == [1] * 13
     assert stages_of(gate(trials=TRIALS, given_fields=frozenset({"trials"}))) == [1] * 10
     assert stages_of(gate(trials=9)) == [1] * 9
@@ -1916,7 +1920,7 @@ def stopped(monkeypatch):
         def now(cls, tz=None):
             return cls(2026, 11, 20, 10, 31, 5, tzinfo=tz)
 
-    monkeypatch.setattr(flow, "datetime", Calendar)
+    monkeypatch.setattr(raw_samples, "datetime", Calendar)
     monkeypatch.setattr(surveying, "datetime", Calendar)
 
 

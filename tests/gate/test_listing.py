@@ -10,13 +10,12 @@ from mnistbench.gate.listing import (
     NOT_AGAIN,
     OTHER_ID,
     OTHER_PARAMETERS,
-    Listing,
-    Listings,
     moved,
     name_of_test,
     unstable,
     without_counterpart,
 )
+from mnistbench.gate.survey.side_surveys import touched_bytes
 
 IDS = {"t.py::t[x0]": "one", "t.py::t[x1]": "two", "t.py::other[x0]": "three", "t.py::plain": ""}
 
@@ -82,5 +81,4 @@ def test_ids_without_a_counterpart_are_of_tests_that_both_sides_have(base, head,
     [(0, 0, 64), (16, 15, 64), (16, 17, 68), (50, 16, 200), (10_000, 0, 512)],
 )
 def test_a_trial_touches_four_times_what_the_cases_took_in_the_survey(base, head, touched):
-    sides = Listings(Listing({}, growth_bytes=base * 2**20), Listing({}, growth_bytes=head * 2**20))
-    assert sides.touched_bytes == touched * 2**20
+    assert touched_bytes(base * 2**20, head * 2**20) == touched * 2**20

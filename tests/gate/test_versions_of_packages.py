@@ -24,7 +24,7 @@ def gate(tmp_path, alone, monkeypatch, torch):
         seen.changes.append([str(change) for change in changes])
         return f"/environments/{len(seen.changes)}/bin/python"
 
-    def plan(request, pythons, here, folder):
+    def setup(options, pythons, here, folder):
         seen.pythons = list(pythons.values())
         raise UsageError("measured")
 
@@ -36,7 +36,7 @@ def gate(tmp_path, alone, monkeypatch, torch):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
-    monkeypatch.setattr("mnistbench.gate.flow._plan", plan)
+    monkeypatch.setattr("mnistbench.gate.flow._setup", setup)
     return seen
 
 

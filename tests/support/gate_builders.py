@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,14 @@ from mnistbench.gate.decide.statistics.raw_samples import (
 from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.listing import ListedCase, Listing, Listings
+from mnistbench.gate.processes.messages import Selection
 from mnistbench.gate.processes.sides.turns import Turns
-from mnistbench.gate.processes.starting import Plan, stage_home
+from mnistbench.gate.processes.starting import Setup, TrialPlan, stage_home
+from mnistbench.gate.survey.side_surveys import (
+    SurveyRequest,
+    SurveyResult,
+    survey_in_processes,
+)
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE
 from mnistbench.showing.output import render
@@ -72,8 +78,8 @@ ENGINE: OpKey = ("autograd::engine::evaluate_function: AddmmBackward0", "backwar
 # ---- Two sides -----------------------------------------------------------------------------------
 
 
-def plan(folder: Path, *arguments: str) -> Plan:
-    """The plan of a gate whose sides are the folders ``base`` and ``head`` of a folder.
+def plan(folder: Path, *arguments: str) -> TrialPlan:
+    """The plan of trials whose sides are the folders ``base`` and ``head`` of a folder.
 
     They may be filled later.
     """
@@ -81,15 +87,25 @@ def plan(folder: Path, *arguments: str) -> Plan:
     for side in (BASE, HEAD):
         (folder / side).mkdir()
         trees[side] = Tree(folder / side, folder / side, side)
-    return Plan(
+    setup = Setup(
         trees=trees,
         pythons=dict.fromkeys(trees, sys.executable),
         variables={BASE: {}, HEAD: {}},
         home=stage_home(folder),
         repository=folder / "nowhere",
-        arguments=arguments,
-        phases=(),
     )
+    return TrialPlan(setup, Selection(arguments))
+
+
+def with_setup(plan: TrialPlan, **changes: Any) -> TrialPlan:
+    """The plan with another setup."""
+    return replace(plan, setup=replace(plan.setup, **changes))
+
+
+def surveyed(plan: TrialPlan, folder: Path, **changes: Any) -> SurveyResult:
+    """What a survey of both sides finds; changes are those of the request."""
+    request = SurveyRequest(setup=plan.setup, selection=plan.selection, **changes)
+    return survey_in_processes(request, 1, folder / "log")
 
 
 # ---- Samples -------------------------------------------------------------------------------------

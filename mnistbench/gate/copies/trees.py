@@ -19,7 +19,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mnistbench.core.errors import UsageError
@@ -38,6 +38,7 @@ from mnistbench.gate.copies.repositories import (
     own_files,
     unchanged_files,
 )
+from mnistbench.gate.words import BASE, HEAD
 
 #: Most characters of a revision that a message quotes.
 _LONGEST_REVISION = 200
@@ -229,6 +230,34 @@ def check_generated(base: Tree, head: Tree) -> None:
         copied = {*base.generated, *head.generated}
         changed = sorted({str(file) for file in _differing_files((base, head))} - copied)
         check_sources(generated, changed, (base.root, head.root), base.what)
+
+
+def copy_both(here: Path, base: str | None, folder: Path) -> dict[str, Tree]:
+    """Copy the base and the working tree into a folder, and return both copies.
+
+    Args:
+        here: folder of the working tree.
+        base: revision, or folder of another checkout; the working tree if it is None.
+        folder: for the copies.
+
+    Raises:
+        UsageError: one cannot be copied, or they cannot be compared.
+    """
+    other_folder = folder_of_base(here, base) if base else here
+    if base is None:
+        copy_of_base = copy_working_tree(here, folder / BASE)
+    elif other_folder:
+        copy_of_base = copy_working_tree(other_folder.resolve(), folder / BASE, str(other_folder))
+    else:
+        copy_of_base = copy_revision(here, base, folder / BASE)
+    head = copy_working_tree(here, folder / HEAD)
+    check_alike(copy_of_base, head, str(other_folder) if base and other_folder else "")
+    copies = {BASE: copy_of_base, HEAD: head}
+    if other_folder is None:
+        check_generated(copy_of_base, head)
+    elif base:  # each side has its own generated files
+        copies = {side: replace(tree, generated=()) for side, tree in copies.items()}
+    return copies
 
 
 def check_alike(base: Tree, head: Tree, base_folder: str = "") -> None:

@@ -27,7 +27,7 @@ from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.explain.other_changes import with_others
 from mnistbench.gate.measure.rounds import Rounds
 from mnistbench.gate.processes.messages import RunCode
-from mnistbench.gate.processes.starting import GateError, Plan, running_trial
+from mnistbench.gate.processes.starting import GateError, TrialPlan, running_trial
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import IMPROVED
@@ -100,12 +100,12 @@ def _profiled(cases: Sequence[str], rounds: Rounds, code: ComparedCode) -> dict[
 
 
 def measure_profiles(
-    plan: Plan, seed: int, cases: Sequence[str], log: Path, code: ComparedCode
+    plan: TrialPlan, seed: int, cases: Sequence[str], log: Path, code: ComparedCode
 ) -> dict[str, CaseProfile]:
     """Run cases with a profiler, iterations of both sides in turn.
 
     Args:
-        plan: of the gate.
+        plan: of all trials of the gate.
         seed: of the trial.
         cases: node ids.
         log: for the output of the processes.

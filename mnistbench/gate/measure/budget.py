@@ -33,7 +33,7 @@ from mnistbench.gate.listing import ListedCase, Listings
 from mnistbench.gate.options import FULL_CASE, LEAST_TRIALS, TRIALS, Thresholds
 from mnistbench.gate.processes.iterations import BUILDS, calls_s
 from mnistbench.gate.processes.messages import Efforts, Spent
-from mnistbench.gate.processes.starting import Plan
+from mnistbench.gate.processes.starting import TrialPlan
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, OPERATION
 
@@ -140,7 +140,7 @@ class SurveyedTimes:
     cases: Mapping[str, SurveyedCase] = field(default_factory=dict)  # by node id
 
     @classmethod
-    def of(cls, plan: Plan, sides: Listings) -> Self:
+    def of(cls, plan: TrialPlan, sides: Listings) -> Self:
         """Return the times of the cases that are to be measured."""
         listings = (sides.base, sides.head)
         return cls(

@@ -20,15 +20,17 @@ from mnistbench.gate.decide.statistics.raw_samples import (
     append,
 )
 from mnistbench.gate.listing import Listings, reasons_with_cases
-from mnistbench.gate.measure.budget import MAX_AT_ONCE, Budget
-from mnistbench.gate.processes.starting import GateError, Plan, TrialResult, running_trial
+from mnistbench.gate.measure.budget import MAX_AT_ONCE, MIN_EFFORT, Budget, first_efforts
+from mnistbench.gate.options import TRIALS, GateOptions, budget_text
+from mnistbench.gate.processes.messages import ALL_ITERATIONS, Efforts
+from mnistbench.gate.processes.starting import GateError, TrialPlan, TrialResult, running_trial
 from mnistbench.showing.progress import Progress
 
 #: From this share of the cases on, those of a first round give its time.
 _KNOWN = 0.1
 
 
-def trials_at_once(plan: Plan, sides: Listings) -> int:
+def trials_at_once(plan: TrialPlan, sides: Listings) -> int:
     """Return how many trials run at the same time.
 
     It is as many as cores and memory allow, at most MAX_AT_ONCE.
@@ -37,9 +39,34 @@ def trials_at_once(plan: Plan, sides: Listings) -> int:
     if devices != {"cpu"} or plan.parallel.intersection(sides.common):
         return 1
     core_limit = len(own_cores()) // max(max(sides.threads_of(case)) for case in sides.common)
-    trial_bytes = sum(sides.resident.values()) + 2 * sides.touched_bytes
+    trial_bytes = sum(sides.resident.values()) + 2 * plan.touched_bytes
     memory_limit = available_bytes() // trial_bytes
     return int(max(1, min(MAX_AT_ONCE, core_limit, memory_limit)))
+
+
+def efforts_of(
+    options: GateOptions, budget: Budget, cases: Sequence[str], min_trials: int
+) -> Efforts:
+    """Return how much a trial measures if the budget allows it.
+
+    Raises:
+        GateError: ``min_trials`` of no case fit into the budget.
+    """
+    efforts = first_efforts(options)
+    least = Efforts(MIN_EFFORT, MIN_EFFORT)
+    deadline = budget.deadline_of_first_stage(len(cases))
+    fitting = budget.cases_that_fit(cases, least, min_trials, deadline)
+    if options.budget_s and not fitting:
+        quickest_s = min(budget.round_s([case], least) for case in cases)
+        least_s = budget.prepared_s + budget.rounds(min_trials) * quickest_s
+        sufficient_s = budget.sufficient_s(cases, (), efforts, max(TRIALS, min_trials))
+        raise GateError(
+            f"no case fits into --budget {options.budget_s:g}s: the survey and {min_trials} "
+            f"trials, the fewest that can be judged, of the quickest case take about "
+            f"{least_s:.0f} s; "
+            f"--budget {budget_text(sufficient_s)} is expected to be enough for all cases"
+        )
+    return efforts
 
 
 @dataclass(frozen=True)
@@ -59,18 +86,19 @@ class Stage:
 class Rounds:
     """The rounds of a gate."""
 
-    plan: Plan
+    plan: TrialPlan
     budget: Budget
     measured: Recorded  # receives the trials
     log: Path
     progress: Progress
     seed: int
+    wanted: Efforts = ALL_ITERATIONS  # of each trial, if the budget allows them
     # Node id of a case that a trial did not find again -> why.
     _unmeasurable: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Remember the efforts of trials that fit into the budget."""
-        self._efforts = self.plan.efforts
+        """Begin with the efforts that are wanted."""
+        self._efforts = self.wanted  # of the next trial
 
     def run(self, stage: Stage) -> str:
         """Run trials until the stage has enough, or the next would exceed its deadline.
@@ -96,7 +124,7 @@ class Rounds:
 
     def expected_round_s(self, cases: Sequence[str]) -> float:
         """Return the expected seconds of a round with these cases."""
-        return self.budget.round_s(self._measurable(cases), self.plan.efforts)
+        return self.budget.round_s(self._measurable(cases), self._efforts)
 
     def _measurable(self, cases: Sequence[str]) -> list[str]:
         left_out = {*self._unmeasurable, *self.measured.end.left_out}
@@ -124,15 +152,15 @@ class Rounds:
         """
         cases = self._measurable(stage.cases)
         trials = stage.trials - done
-        round_s = self.budget.round_s(cases, self._efforts)
+        round_s = self.budget.round_s(cases, self.wanted)
         deadline = self._deadline(stage, done, round_s)
-        efforts = self.budget.efforts_that_fit(cases, self._efforts, trials, deadline)
+        efforts = self.budget.efforts_that_fit(cases, self.wanted, trials, deadline)
         if stage.leaves_out and done < stage.min_trials:
             missing = stage.min_trials - done
             kept = self.budget.cases_that_fit(cases, efforts, missing, stage.deadline)
             if kept and len(kept) < len(cases):
                 # Without the slowest cases the others may have longer trials.
-                efforts = self.budget.efforts_that_fit(kept, self._efforts, trials, stage.deadline)
+                efforts = self.budget.efforts_that_fit(kept, self.wanted, trials, stage.deadline)
                 tried = (
                     []
                     if done
@@ -140,7 +168,7 @@ class Rounds:
                 )
                 too_slow = {*cases}.difference(kept, tried)
                 self._leave_out([case for case in cases if case in too_slow])
-        self.plan = replace(self.plan, efforts=efforts)
+        self._efforts = efforts
 
     def _leave_out(self, cases: Sequence[str]) -> None:
         """Remember the cases that the budget does not allow to measure."""
@@ -179,6 +207,7 @@ class Rounds:
                         cases,
                         self.log.with_name(f"{self.log.name}{slot}"),
                         cores[slot::count],
+                        efforts=self._efforts,
                     )
                 )
                 for slot, seed in enumerate(seeds)

@@ -53,6 +53,14 @@ class Spent:
 # ---- Jobs ----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Which cases are measured; a survey of the head chooses them, and sends them: ``selected``."""
+
+    arguments: tuple[str, ...]  # for pytest
+    phases: tuple[str, ...] = ()  # all if empty
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """What all jobs of the process of a side have."""
@@ -132,15 +140,6 @@ def job_of(line: str) -> Job:
 
 
 # ---- Answers -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Selected:
-    """Which cases a survey of the head selects: ``selected``."""
-
-    arguments: tuple[str, ...]  # for pytest
-    phases: tuple[str, ...]
-
 
 #: Key of what happens outside of tests, beside node ids.
 OUTSIDE = ""

@@ -23,11 +23,11 @@ from mnistbench.core.reading import member, read_text
 from mnistbench.gate.copies import places
 from mnistbench.gate.copies.copying import copy_folder, copying
 from mnistbench.gate.copies.trees import Tree
-from mnistbench.gate.decide.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.processes.messages import (
     ALL_ITERATIONS,
     Efforts,
     Job,
+    Selection,
     SideResult,
     Spent,
     TrialJob,
@@ -94,8 +94,8 @@ class LoadingError(GateError):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Parameters that all trials of a gate share."""
+class Setup:
+    """What is fixed for a gate before it starts a process."""
 
     trees: Mapping[str, Tree]  # BASE and HEAD
     pythons: Mapping[str, str]  # the interpreter of each
@@ -103,24 +103,8 @@ class Plan:
     variables: Mapping[str, Mapping[str, str]]
     home: Path  # contains the copy of mnistbench that measures both sides
     repository: Path  # the user's own tree, which must not be measured
-    arguments: tuple[str, ...]  # for pytest
-    phases: tuple[str, ...]  # to measure; all if empty
-    only: tuple[str, ...] = ()  # node ids of the cases to survey; all if empty
-    follows_code: bool = True  # in a survey: which of the tree's code each test runs
-    differing: tuple[str, ...] = ()  # files that differ between the trees
-    longest_call_s: float = 0.0  # in a survey: as of a SurveyJob
-    # With the tests of all shards after the survey, which runs those of this one.
-    shard: Shard = WHOLE
-    frameworks: tuple[str, ...] = ()  # that the tests of both sides import
-    efforts: Efforts = ALL_ITERATIONS
-    # Side -> node id -> hash of what a test is parametrized with, in its survey
-    parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    # Node ids of cases that use more than one core, on a side or on both.
-    parallel: frozenset[str] = frozenset()
-    touched_bytes: int = LEAST_TOUCHED_BYTES  # of the heap, before a process measures
-    limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
-    def job(self, side: str, seed: int) -> dict[str, Any]:
+    def job(self, side: str, selection: Selection, seed: int) -> dict[str, Any]:
         """Return what all jobs of a side have."""
         return {
             "side": side,
@@ -128,8 +112,8 @@ class Plan:
             "directory": str(self.trees[side].directory),
             "home": str(self.home),
             "repository": str(self.repository),
-            "arguments": self.arguments,
-            "phases": self.phases,
+            "arguments": selection.arguments,
+            "phases": selection.phases,
             "threads": int(self.variables[side].get(THREADS, 0)),
             "seed": seed,
             "gate": os.getpid(),
@@ -181,25 +165,42 @@ class TrialResult:
         }
 
 
+@dataclass(frozen=True)
+class TrialPlan:
+    """What all trials of a gate share: its setup, and what the surveys have found."""
+
+    setup: Setup
+    selection: Selection
+    frameworks: tuple[str, ...] = ()  # that the tests of both sides import
+    # Side -> node id -> hash of what a test is parametrized with, in its survey
+    parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # Node ids of cases that use more than one core, on a side or on both.
+    parallel: frozenset[str] = frozenset()
+    touched_bytes: int = LEAST_TOUCHED_BYTES  # of the heap, before a process measures
+    limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
+
+
 @contextmanager
 def running_trial(
-    plan: Plan,
+    plan: TrialPlan,
     seed: int,
     only: Sequence[str] | None,
     log: Path,
     cores: Sequence[int] = (),
     *,
+    efforts: Efforts = ALL_ITERATIONS,
     collects_paths: bool = False,
     in_order: bool = False,
 ) -> Iterator[RunningTrial]:
     """Start a trial and kill its processes at the end of the body.
 
     Args:
-        plan: of the gate.
+        plan: of all trials of the gate.
         seed: of all that both processes draw.
         only: node ids of the cases to measure; all if None.
         log: for the output of the processes.
         cores: to use; empty if the system does not let a process choose.
+        efforts: how much the trial measures.
         collects_paths: in place of times, the call paths of the cases.
         in_order: measure the cases in the order of ``only``, not in a random one.
     """
@@ -212,11 +213,11 @@ def running_trial(
                 for side, peer in zip(order, socket.socketpair(), strict=True)
             }
             descriptors = {side: peer.fileno() for side, peer in peers.items()}
-            processes = running.enter_context(side_processes(plan, seed, log, descriptors))
+            processes = running.enter_context(side_processes(plan.setup, seed, log, descriptors))
         for side, process in processes.items():
             process.begin(
                 TrialJob(
-                    **plan.job(side, seed),
+                    **plan.setup.job(side, plan.selection, seed),
                     only=only,
                     peer=descriptors[side],
                     patience_s=plan.limit_s / 2,
@@ -224,7 +225,7 @@ def running_trial(
                     frameworks=plan.frameworks,
                     parallel=sorted(plan.parallel),
                     parameters=plan.parameters.get(side, {}),
-                    efforts=plan.efforts,
+                    efforts=efforts,
                     touched_bytes=plan.touched_bytes,
                     collects_paths=collects_paths,
                     in_order=in_order,
@@ -236,7 +237,7 @@ def running_trial(
 class RunningTrial:
     """A running trial: a process for each side, which take turns. They load the sides at once."""
 
-    def __init__(self, processes: Sequence[SideProcess], plan: Plan) -> None:
+    def __init__(self, processes: Sequence[SideProcess], plan: TrialPlan) -> None:
         self._processes = processes
         self._plan = plan
 
@@ -252,7 +253,7 @@ class RunningTrial:
                 self._processes, self._receive("ready", Imports), strict=True
             )
         }
-        check_imports(self._plan, imports)
+        check_imports(self._plan.setup, imports)
 
     def measure(self, begins: Callable[[int, int], None] | None = None) -> TrialResult:
         """Measure the sides.
@@ -286,13 +287,13 @@ class RunningTrial:
         return messages
 
 
-def check_imports(plan: Plan, imports: Mapping[str, Imports]) -> None:
+def check_imports(setup: Setup, imports: Mapping[str, Imports]) -> None:
     """Check that the sides have not imported the same code.
 
     Raises:
         GateError: they have.
     """
-    is_same_code = plan.trees[BASE].what == plan.trees[HEAD].what
+    is_same_code = setup.trees[BASE].what == setup.trees[HEAD].what
     if reason := refusal(imports, is_same_code=is_same_code):
         raise GateError(reason)
 
@@ -336,7 +337,7 @@ def _merged(results: Sequence[SideResult]) -> TrialResult:
 
 @contextmanager
 def side_processes(
-    plan: Plan, seed: int, log: Path, descriptors: Mapping[str, int] | None = None
+    setup: Setup, seed: int, log: Path, descriptors: Mapping[str, int] | None = None
 ) -> Iterator[dict[str, SideProcess]]:
     """Start a process for each side, and stop them after the body.
 
@@ -347,7 +348,7 @@ def side_processes(
         for side in descriptors or (HEAD, BASE):
             with uninterrupted():
                 processes[side] = SideProcess(
-                    plan, side, seed, log, [descriptors[side]] if descriptors else []
+                    setup, side, seed, log, [descriptors[side]] if descriptors else []
                 )
         yield processes
     finally:
@@ -360,22 +361,22 @@ class SideProcess:
     """The process of a side, which sends one message a line."""
 
     def __init__(
-        self, plan: Plan, side: str, seed: int, log: Path, descriptors: Sequence[int]
+        self, setup: Setup, side: str, seed: int, log: Path, descriptors: Sequence[int]
     ) -> None:
         self.side = side
         self._has_job = False
         self._is_loaded = False
         self._at = "loading"
-        self._root = f"{plan.trees[side].root}{os.sep}"
+        self._root = f"{setup.trees[side].root}{os.sep}"
         # Gets the number of each case that begins, 1 for the first one, and that of all.
         self.begins: Callable[[int, int], None] | None = None
-        environ = environment_of(plan, side, seed)
-        _temporary(plan, side).mkdir(parents=True, exist_ok=True)
+        environ = environment_of(setup, side, seed)
+        _temporary(setup, side).mkdir(parents=True, exist_ok=True)
         try:
             self.child = Child(
-                [plan.pythons[side], "-P", "-c", _BOOT, str(plan.home)],
+                [setup.pythons[side], "-P", "-c", _BOOT, str(setup.home)],
                 environ,
-                directory=plan.trees[side].directory,
+                directory=setup.trees[side].directory,
                 log=log.with_name(f"{log.name}-{side}"),
                 pass_fds=descriptors,
             )
@@ -465,32 +466,32 @@ class SideProcess:
         return f"{self.side}: {self._at}: {reason.replace(self._root, '')}{advice}"
 
 
-def environment_of(plan: Plan, side: str, seed: int) -> dict[str, str]:
+def environment_of(setup: Setup, side: str, seed: int) -> dict[str, str]:
     """Return the environment of the processes of a side."""
-    tree = plan.trees[side]
-    environ = environment(os.environ, plan.home, seed)
+    tree = setup.trees[side]
+    environ = environment(os.environ, setup.home, seed)
     environ = places.own_places(
-        environ, plan.repository, tree.root, tree.directory, _temporary(plan, side)
+        environ, setup.repository, tree.root, tree.directory, _temporary(setup, side)
     )
-    return {**places.activated(environ, Path(plan.pythons[side])), **plan.variables[side]}
+    return {**places.activated(environ, Path(setup.pythons[side])), **setup.variables[side]}
 
 
-def _temporary(plan: Plan, side: str) -> Path:
+def _temporary(setup: Setup, side: str) -> Path:
     """Return the folder for temporary files of a side, one for the whole gate.
 
     So a trial finds what earlier ones of its side have compiled. The path is short, because that
     of a socket may have 107 bytes.
     """
-    return plan.home.parent / "tmp" / side
+    return setup.home.parent / "tmp" / side
 
 
-def shared_places(plan: Plan) -> tuple[str, ...]:
+def shared_places(setup: Setup) -> tuple[str, ...]:
     """Return the folders and files that variables name for both sides: caches and the user's data.
 
     What one side writes there, the other one may find.
     """
     of_base, of_head = (
-        places.shared_places(environment_of(plan, side, 0), plan.repository)
+        places.shared_places(environment_of(setup, side, 0), setup.repository)
         for side in (BASE, HEAD)
     )
     return tuple(place for place in of_head if place in of_base)

@@ -8,7 +8,7 @@ from typing import Any
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, End
-from mnistbench.gate.flow import RunningGate, surveyed
+from mnistbench.gate.flow import run, surveyed
 from mnistbench.gate.measure.rounds import Rounds, Stage
 from mnistbench.gate.options import TRIALS, GateOptions
 from mnistbench.gate.qualification.resampling import least_trials, resample
@@ -56,16 +56,17 @@ def qualify(options: GateOptions, progress: Progress, seed: int | None = None) -
     """
     found: dict[str, Any] = {}
 
-    def measure_cases(cases: Sequence[str], gate: RunningGate) -> End:
-        end = _measure(cases, options, gate.rounds)
-        if not end.cut_short:
-            progress.say("resampling gates")
-            found.update(_found(options, gate.rounds))
-        return end
-
     of_all = replace(options, all_cases=True)
     with surveyed(of_all, progress, seed, least_trials(options)) as gate:
-        gate.run(lambda cases: measure_cases(cases, gate))
+
+        def measure_cases(cases: Sequence[str]) -> End:
+            end = _measure(cases, options, gate.rounds)
+            if not end.cut_short:
+                progress.say("resampling gates")
+                found.update(_found(options, gate.rounds))
+            return end
+
+        run(gate.rounds, measure_cases)
         qualification = Qualification(gate.rounds.measured, found)
     try:
         qualification.save()

@@ -16,7 +16,7 @@ from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.measure.rounds import Rounds
 from mnistbench.gate.processes.messages import CaptureJob
-from mnistbench.gate.processes.starting import GateError, Plan, side_processes
+from mnistbench.gate.processes.starting import GateError, TrialPlan, side_processes
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ADDED, OUTSIDE_KIND
 from mnistbench.suite.reproducers.script import (
@@ -132,7 +132,7 @@ def write(
 
 
 def capture_on_sides(
-    plan: Plan,
+    plan: TrialPlan,
     seed: int,
     wanted: Mapping[str, Sequence[Mapping[str, Any]]],
     folder: Path,
@@ -149,11 +149,11 @@ def capture_on_sides(
     Raises:
         GateError: a side cannot be run.
     """
-    with side_processes(plan, seed, log) as processes:
+    with side_processes(plan.setup, seed, log) as processes:
         for side, process in processes.items():
             process.begin(
                 CaptureJob(
-                    **plan.job(side, seed),
+                    **plan.setup.job(side, plan.selection, seed),
                     framework="torch",
                     wanted=wanted[side],
                     values=str(folder),

@@ -18,28 +18,28 @@ GATE = textwrap.dedent("""
     from mnistbench.gate.survey import surveying
     from mnistbench.gate.processes.starting import GateError, TrialResult
     from mnistbench.gate.listing import ListedCase, Listing, Listings
-    from mnistbench.gate.processes.messages import Efforts, Followed, Spent
+    from mnistbench.gate.processes.messages import Efforts, Followed, Spent, Surveys
     from mnistbench.gate.processes.sides.stray import Imports
-    from mnistbench.gate.survey.surveying import Surveys
+    from mnistbench.gate.survey.side_surveys import SurveyResult
 
     CASE = "bench.py::test_step"
     LISTING = Listing({CASE: ListedCase("step", {"device": "cpu", "threads": 1})})
 
-    def speeds(plan):
-        return {
-            side: (tree.root / "speed.txt").read_text().strip() for side, tree in plan.trees.items()
-        }
+    def speeds(trees):
+        return {side: (tree.root / "speed.txt").read_text().strip() for side, tree in trees.items()}
 
-    def survey(plan, seed, folder, log, *, shows):
-        if "broken" in speeds(plan).values():
+    def survey(request, seed, log, *, shows):
+        trees = request.setup.trees
+        if "broken" in speeds(trees).values():
             raise GateError("head: speed.txt cannot be measured")
-        imports = {side: Imports(str(tree.root)) for side, tree in plan.trees.items()}
-        followed = {side: Followed() for side in plan.trees}
-        return plan, Surveys(Listings(LISTING, LISTING), imports, followed)
+        imports = {side: Imports(str(tree.root)) for side, tree in trees.items()}
+        followed = {side: Followed() for side in trees}
+        surveys = Surveys(Listings(LISTING, LISTING), imports, followed)
+        return SurveyResult(request, surveys, 600.0)
 
     class Trial:
         def __init__(self, plan, seed):
-            self.speeds_us = speeds(plan)
+            self.speeds_us = speeds(plan.setup.trees)
             self.noise = random.Random(seed)
 
         def ready(self):
@@ -75,7 +75,7 @@ GATE = textwrap.dedent("""
             )
 
     surveying.survey_in_processes = survey
-    rounds.running_trial = lambda plan, seed, only, log, cores: contextlib.nullcontext(
+    rounds.running_trial = lambda plan, seed, only, log, cores, *, efforts: contextlib.nullcontext(
         Trial(plan, seed)
     )
     sys.exit(main())

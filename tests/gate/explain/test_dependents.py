@@ -14,7 +14,6 @@ from mnistbench.gate.explain.texts import named
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.survey.reach.cases import affected
 from mnistbench.gate.survey.reach.compared import ComparedCode
-from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE
 
 #: Text of the base -> text of the head.
@@ -157,13 +156,14 @@ def explained(tmp_path_factory):
     """Name of each test -> its causes, from one trial."""
     folder = tmp_path_factory.mktemp("dependents")
     plan = gate_builders.plan(folder, "tests")
-    for side, tree in plan.trees.items():
+    for side, tree in plan.setup.trees.items():
         write(tree.root, project(side))
-    differing = trees.all_differing(tuple(plan.trees.values()))
-    plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
-    code = ComparedCode(plan.trees, surveys.imports, surveys.followed, differing)
+    differing = trees.all_differing(tuple(plan.setup.trees.values()))
+    result = gate_builders.surveyed(plan, folder)
+    surveys = result.surveys
+    code = ComparedCode(plan.setup.trees, surveys.imports, surveys.followed, differing)
     reasons = affected(code, surveys.listings, ())
-    profiles = measure_profiles(plan, 2, list(reasons), folder / "log", code)
+    profiles = measure_profiles(result.trial_plan(), 2, list(reasons), folder / "log", code)
     header = gate_builders.header(reach=Reach(is_known=True, reasons=reasons))
     return {
         node_id.partition("::test_")[2]: causes(

@@ -16,7 +16,6 @@ from mnistbench.gate.explain.profiles import MOST_KEPT, joined, measure_profiles
 from mnistbench.gate.processes.messages import Followed
 from mnistbench.gate.processes.sides.stray import Imports
 from mnistbench.gate.survey.reach.compared import ComparedCode
-from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
 #: Unchanged functions that the others call.
@@ -213,13 +212,14 @@ def profiles(tmp_path_factory):
     """The call paths of all cases of the project, from one trial."""
     folder = tmp_path_factory.mktemp("profiles")
     plan = gate_builders.plan(folder, "tests")
-    for side, tree in plan.trees.items():
+    for side, tree in plan.setup.trees.items():
         write(tree.root, project(side))
-    differing = trees.all_differing(tuple(plan.trees.values()))
-    plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
-    code = ComparedCode(plan.trees, surveys.imports, surveys.followed, differing)
+    differing = trees.all_differing(tuple(plan.setup.trees.values()))
+    result = gate_builders.surveyed(plan, folder)
+    surveys = result.surveys
+    code = ComparedCode(plan.setup.trees, surveys.imports, surveys.followed, differing)
     cases = list(surveys.listings.head.cases)
-    return measure_profiles(plan, 2, cases, folder / "log", code)
+    return measure_profiles(result.trial_plan(), 2, cases, folder / "log", code)
 
 
 @pytest.mark.parametrize("kind", KINDS)

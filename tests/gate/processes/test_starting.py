@@ -27,12 +27,19 @@ from mnistbench.gate.copies.trees import Tree
 from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.processes import starting
-from mnistbench.gate.processes.messages import Efforts, SideResult, Surveyed
+from mnistbench.gate.processes.messages import (
+    ALL_ITERATIONS,
+    Efforts,
+    Selection,
+    SideResult,
+    Surveyed,
+)
 from mnistbench.gate.processes.sides.stray import Imports
 from mnistbench.gate.processes.starting import (
     STAGED,
     GateError,
-    Plan,
+    Setup,
+    TrialPlan,
     TrialResult,
     environment,
     environment_of,
@@ -40,7 +47,8 @@ from mnistbench.gate.processes.starting import (
     shared_places,
     stage_home,
 )
-from mnistbench.gate.survey import surveying
+from mnistbench.gate.survey import side_surveys
+from mnistbench.gate.survey.side_surveys import SurveyRequest
 from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
@@ -159,15 +167,14 @@ def plan(tmp_path):
         (tmp_path / name / "project").mkdir(parents=True)
         trees[name] = Tree(tmp_path / name, tmp_path / name / "project", name)
     (tmp_path / "gate").mkdir()
-    return Plan(
+    setup = Setup(
         trees=trees,
         pythons=dict.fromkeys((BASE, HEAD), sys.executable),
         variables={BASE: {}, HEAD: {}},
         home=tmp_path / "gate",
         repository=tmp_path / "repository",
-        arguments=("bench", "-k", "step"),
-        phases=("step",),
     )
+    return TrialPlan(setup, Selection(("bench", "-k", "step"), ("step",)))
 
 
 #: What the trials here return if they measure no case.
@@ -178,9 +185,9 @@ NOTHING = TrialResult(cases={}, seconds=1.5, once={BASE: {}, HEAD: {}}, unmeasur
 def start(plan, tmp_path, monkeypatch):
     """Start a trial whose process runs this program."""
 
-    def started(program, *, plan=plan, seed=7, only=None):
+    def started(program, *, plan=plan, seed=7, only=None, efforts=ALL_ITERATIONS):
         monkeypatch.setattr(starting, "_BOOT", PROTOCOL + program)
-        return running_trial(plan, seed, only, tmp_path / "log")
+        return running_trial(plan, seed, only, tmp_path / "log", efforts=efforts)
 
     return started
 
@@ -194,7 +201,7 @@ def sides_of(result):
 def nobody_lives(plan):
     """Whether all that held a lock is gone; a killed process needs a moment."""
     deadline = time.monotonic() + 5
-    for path in plan.home.glob("alive-*"):
+    for path in plan.setup.home.glob("alive-*"):
         with path.open("a") as lock:
             while True:
                 try:
@@ -295,14 +302,15 @@ result_of_side({
     (tmp_path / "python").symlink_to(sys.executable)
     pythons = {BASE: str(tmp_path / "python"), HEAD: sys.executable}
     variables = {BASE: {"ONLY_BASE": "a b", "MALLOC_TOP_PAD_": "1"}, HEAD: {}}
-    plan = replace(plan, pythons=pythons, variables=variables, parallel=frozenset({"t.py::t"}))
+    plan = gate_builders.with_setup(plan, pythons=pythons, variables=variables)
     plan = replace(
         plan,
-        efforts=Efforts(0.5, 0.25),
+        parallel=frozenset({"t.py::t"}),
         frameworks=("torch",),
         parameters={side: {"t.py::t": side} for side in (BASE, HEAD)},
     )
-    with start(program, plan=plan, only=["t.py::t"]) as trial:
+    efforts = Efforts(0.5, 0.25)
+    with start(program, plan=plan, only=["t.py::t"], efforts=efforts) as trial:
         trial.ready()
         sides = sides_of(trial.measure())
     for side, sent in sides.items():
@@ -313,7 +321,7 @@ result_of_side({
             "tree": str(tmp_path / side),
             "directory": str(tmp_path / side / "project"),
             "seed": 7,
-            "home": str(plan.home),
+            "home": str(plan.setup.home),
             "repository": str(tmp_path / "repository"),
             "arguments": ["bench", "-k", "step"],
             "phases": ["step"],
@@ -331,7 +339,7 @@ result_of_side({
             "patience_s": 300.0,
         }
         assert sent["cwd"] == str(tmp_path / side / "project")
-        assert sent["home"] == str(plan.home)
+        assert sent["home"] == str(plan.setup.home)
         assert sent["path"] not in ("", sent["cwd"])
         assert sent["python"] == pythons[side]
         assert sent["variables"] == {BASE: ["a b", "1"], HEAD: [None, None]}[side]
@@ -526,9 +534,11 @@ result(cases={{"x": builds}} if name == "base" else {head_cases})
 def look(plan, tmp_path, monkeypatch):
     """Survey both sides with processes that run this program."""
 
-    def looked(program, *, plan=plan):
+    request = SurveyRequest(setup=plan.setup, selection=plan.selection, paths=["bench"])
+
+    def looked(program, **changes):
         monkeypatch.setattr(starting, "_BOOT", PROTOCOL + program)
-        return survey_in_processes(plan, 7, ["bench"], tmp_path / "log")
+        return survey_in_processes(replace(request, **changes), 7, tmp_path / "log")
 
     return looked
 
@@ -538,8 +548,9 @@ def test_a_survey_loads_each_side_alone_and_measures_what_the_head_selects(look,
 select()
 surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["PYTHONHASHSEED"]})
 """
-    selected, surveys = look(program)
-    assert (selected.arguments, selected.phases) == (("x.py",), ())
+    result = look(program)
+    surveys = result.surveys
+    assert result.trial_plan().selection == Selection(("x.py",), ())
     files = {side: imports.files for side, imports in surveys.imports.items()}
     jobs = {side: json.loads(files[side]["job"]) for side in (BASE, HEAD)}
     for side in (BASE, HEAD):
@@ -566,13 +577,13 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
 def test_the_limit_of_trials_follows_from_the_longest_step(
     look, monkeypatch, base_s, head_s, limit_s
 ):
-    monkeypatch.setattr(surveying, "MIN_SILENCE_S", 1.0)
-    plan, _ = look(f"select()\nsurveyed(longest_s={base_s} if name == 'base' else {head_s})")
-    assert plan.limit_s == pytest.approx(limit_s)
+    monkeypatch.setattr(side_surveys, "MIN_SILENCE_S", 1.0)
+    result = look(f"select()\nsurveyed(longest_s={base_s} if name == 'base' else {head_s})")
+    assert result.trial_plan().limit_s == pytest.approx(limit_s)
 
 
 def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan, monkeypatch):
-    monkeypatch.setattr(surveying, "MIN_SILENCE_S", 1.0)
+    monkeypatch.setattr(side_surveys, "MIN_SILENCE_S", 1.0)
     with pytest.raises(GateError) as raised:
         look(
             "select()\nsurveyed() if name == 'base' else say(at='t.py::t, its fixtures')\n"
@@ -585,17 +596,15 @@ def test_a_head_that_hangs_in_the_survey_is_ended_soon_after_the_base(look, plan
 @pytest.mark.parametrize(
     ("only", "node_ids"), [((), None), (("t.py::t",), ["t.py::t"])], ids=["all", "one"]
 )
-def test_a_survey_may_be_of_single_cases(look, plan, only, node_ids):
-    surveys = look(
-        'select()\nsurveyed(files={"only": json.dumps(job["only"])})', plan=replace(plan, only=only)
-    )[1]
+def test_a_survey_may_be_of_single_cases(look, only, node_ids):
+    surveys = look('select()\nsurveyed(files={"only": json.dumps(job["only"])})', only=only).surveys
     assert [json.loads(surveys.imports[side].files["only"]) for side in (BASE, HEAD)] == [
         node_ids,
         node_ids,
     ]
 
 
-def test_both_sides_survey_the_tests_of_a_shard(look, plan):
+def test_both_sides_survey_the_tests_of_a_shard(look):
     program = """
 select()
 say(collected=["t.py::a", "t.py::b", f"t.py::{name}"])
@@ -604,10 +613,11 @@ surveyed(files={"own": sys.stdin.readline()})
     tests_of_shard = []
     owned = []
     for number in (1, 2, 3):
-        chosen, surveys = look(program, plan=replace(plan, shard=Shard(number, 3)))
-        own = {side: json.loads(surveys.imports[side].files["own"]) for side in (BASE, HEAD)}
-        assert own[BASE] == own[HEAD] == chosen.shard.own()
-        tests_of_shard.append(chosen.shard.tests)
+        result = look(program, shard=Shard(number, 3))
+        shard = result.request.shard
+        own = {side: json.loads(result.surveys.imports[side].files["own"]) for side in (BASE, HEAD)}
+        assert own[BASE] == own[HEAD] == shard.own()
+        tests_of_shard.append(shard.tests)
         owned += own[BASE]
     # A test that one side lacks is not lost.
     assert set(tests_of_shard) == {("t.py::a", "t.py::b", "t.py::base", "t.py::head")}
@@ -629,7 +639,7 @@ def test_an_argument_that_names_nothing_on_both_sides_is_refused(
         f"select()\nsurveyed(missing={missing_in_base} if name == 'base' else {missing_in_head})"
     )
     if not message:
-        assert look(program)[1].listings.base.missing == tuple(missing_in_base)
+        assert look(program).surveys.listings.base.missing == tuple(missing_in_base)
         return
     with pytest.raises(GateError, match=f"^{message}"):
         look(program)
@@ -644,7 +654,7 @@ while not os.path.exists(other):
     time.sleep(0.01)
 surveyed()
 """
-    assert look(program)[1].listings.head.cases
+    assert look(program).surveys.listings.head.cases
 
 
 @pytest.mark.parametrize(
@@ -718,7 +728,7 @@ def test_an_interrupt_ends_both_processes_of_a_survey(look, plan, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(surveying, "check_imports", interrupted)
+    monkeypatch.setattr(side_surveys, "check_imports", interrupted)
     with pytest.raises(KeyboardInterrupt):
         look("select()\nsurveyed()\ntime.sleep(60)")
     assert nobody_lives(plan)
@@ -805,7 +815,7 @@ say(peer_error="the process of the other side has ended")
 
 
 def test_an_interpreter_that_cannot_be_started_is_named(start, plan):
-    missing = replace(plan, pythons=dict.fromkeys((BASE, HEAD), "/nowhere/python"))
+    missing = gate_builders.with_setup(plan, pythons=dict.fromkeys((BASE, HEAD), "/nowhere/python"))
     with pytest.raises(UsageError) as raised, start("ready()", plan=missing):
         pass
     assert str(raised.value) == (
@@ -822,7 +832,9 @@ def test_where_one_side_cannot_be_started_the_other_is_ended(start, plan, monkey
             started.append(self)
 
     monkeypatch.setattr(starting, "Child", NotedChild)
-    only_base = replace(plan, pythons={BASE: sys.executable, HEAD: "/nowhere/python"})
+    only_base = gate_builders.with_setup(
+        plan, pythons={BASE: sys.executable, HEAD: "/nowhere/python"}
+    )
     for seed in range(6):  # which side is started first is drawn
         with pytest.raises(UsageError), start("time.sleep(60)", plan=only_base, seed=seed):
             pass
@@ -862,17 +874,15 @@ def test_each_side_finds_the_programs_of_its_environment(tmp_path, monkeypatch):
     python = str(folder / "bin" / "python")
     monkeypatch.setattr(sys, "executable", python)  # also that of the gate, if it is not active
     tree = Tree(root=tmp_path, directory=tmp_path, what="x")
-    plan = Plan(
+    setup = Setup(
         trees={BASE: tree, HEAD: tree},
         pythons={BASE: python, HEAD: python},
         variables={BASE: {}, HEAD: {}},
         home=tmp_path / "gate",
         repository=tmp_path / "repository",
-        arguments=(),
-        phases=(),
     )
     for side in (BASE, HEAD):
-        variables = environment_of(plan, side, 0)
+        variables = environment_of(setup, side, 0)
         assert variables["PATH"] == f"{folder / 'bin'}:/usr/bin"
         assert variables["VIRTUAL_ENV"] == str(folder)
 
@@ -909,13 +919,13 @@ def test_paths_mean_what_they_meant_where_the_gate_was_started(
 
 
 def test_each_side_has_its_own_paths_of_the_tree_and_temporary_files(start, plan, monkeypatch):
-    for root in (plan.repository, *(tree.root for tree in plan.trees.values())):
+    for root in (plan.setup.repository, *(tree.root for tree in plan.setup.trees.values())):
         (root / "data").mkdir(parents=True)
         (root / "data" / "words.txt").touch()
-    (plan.repository / "ignored").mkdir()
-    monkeypatch.setenv("DATA_DIR", str(plan.repository / "data"))
-    monkeypatch.setenv("IGNORED", str(plan.repository / "ignored"))
-    monkeypatch.setenv("PWD", str(plan.repository))
+    (plan.setup.repository / "ignored").mkdir()
+    monkeypatch.setenv("DATA_DIR", str(plan.setup.repository / "data"))
+    monkeypatch.setenv("IGNORED", str(plan.setup.repository / "ignored"))
+    monkeypatch.setenv("PWD", str(plan.setup.repository))
     program = """
 import tempfile
 
@@ -925,23 +935,24 @@ names = ("DATA_DIR", "IGNORED", "PWD", "TEST", "TMPDIR")
 values = {name: os.environ.get(name) for name in names}
 result_of_side({**values, "temporary": tempfile.gettempdir()})
 """
-    own = replace(plan, variables={BASE: {"TEST": str(plan.repository / "data")}, HEAD: {}})
+    variables = {BASE: {"TEST": str(plan.setup.repository / "data")}, HEAD: {}}
+    own = gate_builders.with_setup(plan, variables=variables)
     for _ in range(2):  # in all trials
         with start(program, plan=own) as trial:
             trial.ready()
             values = sides_of(trial.measure())
-        for side, tree in plan.trees.items():
-            temporary = str(plan.home.parent / "tmp" / side)
+        for side, tree in plan.setup.trees.items():
+            temporary = str(plan.setup.home.parent / "tmp" / side)
             assert values[side] == {
                 "DATA_DIR": str(tree.root / "data"),
-                "IGNORED": str(plan.repository / "ignored"),
+                "IGNORED": str(plan.setup.repository / "ignored"),
                 "PWD": str(tree.directory),
-                "TEST": own.variables[side].get("TEST"),  # what the user gives a side stays
+                "TEST": variables[side].get("TEST"),  # what the user gives a side stays
                 "TMPDIR": temporary,
                 "temporary": temporary,
             }
-    assert str(plan.repository / "ignored") in shared_places(own)
-    assert str(plan.repository / "data") not in shared_places(own)
+    assert str(plan.setup.repository / "ignored") in shared_places(own.setup)
+    assert str(plan.setup.repository / "data") not in shared_places(own.setup)
 
 
 def test_a_full_disk_is_one_line_with_the_place(tmp_path, monkeypatch):

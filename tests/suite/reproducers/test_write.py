@@ -321,7 +321,7 @@ def test_counted(benchmark, name):
 def plan(tmp_path_factory):
     plan = gate_builders.plan(tmp_path_factory.mktemp("plan"), "test_own.py")
     for side, size in ((BASE, "4"), (HEAD, "5")):
-        root = plan.trees[side].root
+        root = plan.setup.trees[side].root
         (root / "conftest.py").write_text(CONFTEST.replace("SIZE", size))
         (root / "test_own.py").write_text(TESTS.replace("SIZE", size))
         (root / "pytest.ini").write_text(
@@ -378,7 +378,7 @@ def test_an_error_of_the_code_of_a_side_is_named(plan, tmp_path):
     wanted = [
         {"script": "x", "case": PLAIN, "rows": [["aten::sin", "forward", ""]], "iterations": 0}
     ]
-    broken = plan.trees[HEAD].directory / "test_own.py"
+    broken = plan.setup.trees[HEAD].directory / "test_own.py"
     text = broken.read_text()
     broken.write_text(text.replace("torch.ones(5)", "1 / 0"))
     try:

@@ -13,7 +13,9 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -456,6 +458,25 @@ def create(path: Path, line: Mapping[str, Any]) -> None:
         raise
     except OSError as error:
         raise _not_saved(path, error) from None
+
+
+def create_in(storage: Path, prefix: str, header: GateHeader) -> Path:
+    """Create a file with this header, which no other gate has, and return its path.
+
+    Raises:
+        NotSavedError: it cannot be written.
+        UsageError: there are 100 files of this second.
+    """
+    folder = storage / "gate"
+    with suppress(OSError):  # the file cannot be created then, which says why
+        folder.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now(UTC).strftime("%Y%m%d_%H%M%S")
+    for number in range(100):
+        path = folder / f"{prefix}{stamp}{f'_{number}' if number else ''}{ENDING}"
+        with suppress(FileExistsError):
+            create(path, header.line())
+            return path
+    raise UsageError(f"{folder}: has 100 files of this second; run the gate again")
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:

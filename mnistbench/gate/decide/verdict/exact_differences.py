@@ -10,6 +10,7 @@ from mnistbench.core.record import median_ns
 from mnistbench.gate import words
 from mnistbench.gate.decide.statistics import raw_samples
 from mnistbench.gate.decide.statistics.raw_samples import GateHeader, SideSample, Trial
+from mnistbench.gate.listing import Listings, change_of_versions
 from mnistbench.gate.options import MEMORY_SHARE
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.exact import (
@@ -31,20 +32,37 @@ def differences_of_cases(header: GateHeader, trials: Sequence[Trial]) -> dict[st
     """
     last = {case: builds[0] for trial in trials for case, builds in trial.cases.items()}
     counted = {case: _counted_differences(build) for case, build in last.items()}
+    sides = header.sides
     differences_of = {
         case: (
-            *(OTHER_PATH + text for text in header.sides.one_sided.get(case, ())),
-            *_other_paths(header.sides.implementations.get(case, {}), header.sides.frameworks),
-            *_more_memory("peak memory of tensors", header.sides.memory.get(case, {})),
+            *(OTHER_PATH + text for text in _other_facts(sides, case)),
+            *_other_paths(sides.implementations.get(case, {}), sides.frameworks),
+            *_more_memory("peak memory of tensors", sides.memory.get(case, {})),
             *counted.get(case, ()),
         )
         for case in header.labels
     }
     differences_of[words.ALL_CASES] = (
-        *(OTHER_PATH + text for text in header.sides.one_sided.get(words.ALL_CASES, ())),
-        *_more_memory("peak memory of the process", header.sides.resident),
+        *(OTHER_PATH + text for text in _lacking_packages(sides)),
+        *_more_memory("peak memory of the process", sides.resident),
     )
     return {case: differences for case, differences in differences_of.items() if differences}
+
+
+def _other_facts(sides: Listings, case: str) -> Iterator[str]:
+    """Yield the facts of a case that decide which code it runs, where they differ."""
+    facts = sides.of_sides(case, "facts")
+    for name, base in facts[BASE].items():
+        if facts[HEAD].get(name, base) != base:
+            yield f"{name}: {base} -> {facts[HEAD][name]}"
+
+
+def _lacking_packages(sides: Listings) -> Iterator[str]:
+    """Yield the packages that one side lacks and the tests of the other import."""
+    for name, (base, head) in sides.packages.items():
+        having = HEAD if head else BASE
+        if not (base and head) and name in sides[having].loaded:
+            yield f"{name} {change_of_versions(base, head)}"
 
 
 def _more_memory(memory: str, sizes: Mapping[str, int]) -> Iterator[str]:

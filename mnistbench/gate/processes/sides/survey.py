@@ -29,7 +29,7 @@ from mnistbench.core.machine import (
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.processes.following.follower import Follower
 from mnistbench.gate.processes.following.outliving import Watch
-from mnistbench.gate.processes.messages import CollectJob, Selected, Surveyed, SurveyJob
+from mnistbench.gate.processes.messages import CollectJob, Selection, Surveyed, SurveyJob
 from mnistbench.gate.processes.sides.case import PlainCase, SideCase
 from mnistbench.gate.processes.sides.fingerprint import fingerprint, type_name
 from mnistbench.gate.processes.sides.session import TakenCase, paths_among, run_tests
@@ -72,7 +72,7 @@ def survey(job: SurveyJob, say: Callable[..., None], lines: IO[str]) -> None:
     phases = [*job.phases]
     if job.selects:
         arguments, phases = selection(side, arguments, [*job.paths])
-        say(selected=asdict(Selected(tuple(arguments), tuple(phases))))
+        say(selected=asdict(Selection(tuple(arguments), tuple(phases))))
     surveyed = _Survey(side, phases, follower, say, job.longest_call_s or math.inf)
 
     def selected(node_ids: list[str]) -> list[str]:

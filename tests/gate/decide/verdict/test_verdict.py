@@ -40,10 +40,9 @@ from gate_builders import (
 from hypothesis import given, settings
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.gate import flow
 from mnistbench.gate.decide.statistics.raw_samples import COMPLETE, INTERRUPTED, NO_END, End, load
 from mnistbench.gate.decide.verdict.verdict import conclude
-from mnistbench.gate.options import JudgeOptions
+from mnistbench.gate.options import TRIALS, JudgeOptions
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.report.text import finding_lines
@@ -585,7 +584,7 @@ def test_a_replaced_operation_is_judged_as_if_it_had_kept_its_name(head_ns, outc
         only_base=[CLONE],
         only_new=[GEMM],
     )
-    verdict = concluded(both_stages(case, count=flow.TRIALS))
+    verdict = concluded(both_stages(case, count=TRIALS))
     assert verdict.outcome == outcome
     assert ("new and gone operations, forward fc1" in verdicts(verdict)) == (outcome == REGRESSED)
 
@@ -610,7 +609,7 @@ def test_operations_in_a_place_that_the_base_lacks_are_tested(gone_ns, head_ns, 
     whole_ns = sum(ns for key, (ns, _) in operations.items() if key != LINEAR1)
     factor = 1.0 + (head_ns - (gone_ns or 0)) / whole_ns
     case = Measured(factor=factor, operations=operations, only_base=[CLONE], only_new=[LINEAR1])
-    verdict = concluded(both_stages(case, count=flow.TRIALS))
+    verdict = concluded(both_stages(case, count=TRIALS))
     assert verdict.outcome == outcome
     assert ("new and gone operations, new and gone modules" in verdicts(verdict)) == (
         outcome == REGRESSED
@@ -773,17 +772,17 @@ def test_a_confirmed_regression_is_the_outcome_unless_the_gate_was_broken_off(sl
 # ---- spoiled files -------------------------------------------------------------------------------
 
 
-TRIALS = [
+TRIAL_LINES = [
     line(trial(build(side(operations={MM: 5_000, TINY: 70})), stage=stage)) for stage in (1, 1, 2)
 ]
 
 
 @settings(parent=strategies.ANY_SPEED, max_examples=100)
-@given(strategies.spoiled([header().line(), *TRIALS]))
+@given(strategies.spoiled([header().line(), *TRIAL_LINES]))
 def test_whatever_a_file_says_there_is_a_verdict_and_a_report_or_one_refusal(
     tmp_path_factory, drawn
 ):
-    lines = drawn[1] if len(drawn[1]) > 1 else [header().line(), *TRIALS]
+    lines = drawn[1] if len(drawn[1]) > 1 else [header().line(), *TRIAL_LINES]
     path = tmp_path_factory.mktemp("samples") / "raw.jsonl.gz"
     path.write_bytes(
         gzip.compress("".join(f"{json.dumps(stored_line)}\n" for stored_line in lines).encode())

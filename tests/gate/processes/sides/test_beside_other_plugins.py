@@ -1,14 +1,11 @@
 """The sides of plain tests beside plug-ins that act on each run of pytest."""
 
-from dataclasses import replace
-
 import gate_builders
 import pytest
 from inner_runs import ADDOPTS
 
 from mnistbench.gate.processes.messages import Efforts
 from mnistbench.gate.processes.starting import running_trial
-from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
 pytestmark = pytest.mark.versions
@@ -29,14 +26,15 @@ def builds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("beside")
     files = {"test_drawn.py": DRAWN, "test_async.py": ASYNC, "test_long.py": LONG}
     plan = gate_builders.plan(folder, *files)
-    for tree in plan.trees.values():
+    for tree in plan.setup.trees.values():
         for name, text in {"pytest.ini": CONFIG, **files}.items():
             (tree.root / name).write_text(text)
-    plan = replace(plan, efforts=Efforts(timed=0.1, profiled=0.1))
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(ADDOPTS)
-        plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
-        with running_trial(plan, 1, None, folder / "log") as trial:
+        result = gate_builders.surveyed(plan, folder)
+        surveys = result.surveys
+        few = Efforts(timed=0.1, profiled=0.1)
+        with running_trial(result.trial_plan(), 1, None, folder / "log", efforts=few) as trial:
             builds_of_case = gate_builders.run_whole(trial).cases
     assert set(builds_of_case) == set(surveys.listings[HEAD].cases)
     builds = {name: {} for name in files}

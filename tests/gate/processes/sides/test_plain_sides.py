@@ -24,9 +24,9 @@ from mnistbench.core.params import params_of_call
 from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.listing import OTHER_ID, OTHER_PARAMETERS, ListedCase, Listings
 from mnistbench.gate.processes import starting
-from mnistbench.gate.processes.messages import Efforts
-from mnistbench.gate.processes.starting import GateError, Plan, TrialResult, running_trial
-from mnistbench.gate.survey.surveying import collect_again, survey_in_processes
+from mnistbench.gate.processes.messages import Efforts, Selection
+from mnistbench.gate.processes.starting import GateError, TrialPlan, TrialResult, running_trial
+from mnistbench.gate.survey.surveying import collect_again
 from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS, PYTHON
 
 TESTS = """
@@ -79,7 +79,7 @@ FEW_ITERATIONS = Efforts(timed=0.1, profiled=0.1)
 
 def write(plan, files):
     """Write the same files on both sides."""
-    for tree, (name, text) in itertools.product(plan.trees.values(), files.items()):
+    for tree, (name, text) in itertools.product(plan.setup.trees.values(), files.items()):
         (tree.root / name).parent.mkdir(exist_ok=True)
         (tree.root / name).write_text(text)
 
@@ -87,7 +87,7 @@ def write(plan, files):
 def planned(folder, files, ini="filterwarnings = error\n"):
     """The plan of a gate whose sides have the same files; all but conftest.py are measured."""
     names = [name for name in files if name != "conftest.py"]
-    plan = replace(gate_builders.plan(folder, *names), efforts=FEW_ITERATIONS)
+    plan = gate_builders.plan(folder, *names)
     write(plan, {"pytest.ini": f"[pytest]\n{ini}", **files})
     return plan
 
@@ -97,20 +97,20 @@ def plan(tmp_path):
     return planned(tmp_path, {"test_own.py": TESTS})
 
 
-def surveyed(plan, folder):
-    plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
-    return plan, surveys.listings
+def surveyed(plan, folder, **changes):
+    result = gate_builders.surveyed(plan, folder, **changes)
+    return result.trial_plan(), result.surveys.listings
 
 
-def measured(plan, folder, seed=1, only=None, cores=()):
+def trial_result(plan, folder, seed=1, only=None, cores=()):
     """Return what a trial has measured."""
-    with running_trial(plan, seed, only, folder / "log", cores) as trial:
+    with running_trial(plan, seed, only, folder / "log", cores, efforts=FEW_ITERATIONS) as trial:
         return gate_builders.run_whole(trial)
 
 
 def why_trial_fails(plan, folder, seed=1):
     """Return why a trial fails while it measures."""
-    with running_trial(plan, seed, None, folder / "log") as trial:
+    with running_trial(plan, seed, None, folder / "log", efforts=FEW_ITERATIONS) as trial:
         trial.ready()
         with pytest.raises(GateError) as raised:
             trial.measure()
@@ -134,7 +134,7 @@ class Suite:
     """A project on both sides, its survey and a trial of it."""
 
     folder: Path
-    plan: Plan
+    plan: TrialPlan
     listings: Listings
     trial: TrialResult
 
@@ -167,7 +167,7 @@ def suite(tmp_path_factory):
     cases = [case for case in listings[BASE].cases if case.partition("::")[0] in measured]
     cases.remove(NOT_MEASURED)
     cores = sorted(os.sched_getaffinity(0))
-    return Suite(folder, plan, listings, measured(plan, folder, 2, cases, cores))
+    return Suite(folder, plan, listings, trial_result(plan, folder, 2, cases, cores))
 
 
 def test_plain_tests_are_found_without_torch(suite):
@@ -808,7 +808,7 @@ def configured(tmp_path_factory):
     files = {"conftest.py": CODSPEED, "test_marked.py": MARKED, "test_reading.py": READING}
     ini = "addopts = --codspeed --strict-markers --benchmark-skip --ff\nfilterwarnings = error\n"
     plan, listings = surveyed(planned(folder, files, ini), folder)
-    return Suite(folder, plan, listings, measured(plan, folder))
+    return Suite(folder, plan, listings, trial_result(plan, folder))
 
 
 def test_a_test_that_pytest_codspeed_measures_is_a_case(configured):
@@ -840,7 +840,7 @@ def test_options_of_other_plugins_do_not_matter(tmp_path, monkeypatch):
     ini = "addopts = -n2 --cov=. --cov-fail-under=100\n"
     plan = planned(tmp_path, {"test_own.py": TESTS}, ini)
     arguments = ("--benchmark-only", "--benchmark-autosave", "test_own.py", "-k", "decorated")
-    _, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
+    _, listings = surveyed(replace(plan, selection=Selection(arguments)), tmp_path)
     assert list(listings[HEAD].cases) == ["test_own.py::test_decorated"]
     assert not list((tmp_path / HEAD).rglob("*.json"))
     assert not (tmp_path / HEAD / ".coverage").exists()
@@ -918,7 +918,7 @@ def test_a_case_has_the_files_of_its_test_its_fixtures_and_its_data(tmp_path):
     (tmp_path / HEAD / "bench/test_two.py").write_text(
         "def test_other(benchmark):\n    benchmark(int)\n"
     )
-    _, listings = surveyed(replace(plan, arguments=("bench",)), tmp_path)
+    _, listings = surveyed(replace(plan, selection=Selection(("bench",))), tmp_path)
     sources = {
         case.partition("::test_")[2]: listed.sources
         for case, listed in listings[HEAD].cases.items()
@@ -1030,7 +1030,7 @@ def test_what_occurs_once_is_counted_where_it_starts(tmp_path):
     (package.parent / "outside.py").write_text("from spinning_clock import spin\n\nspin(1_000)\n")
     paths = {"PYTHONPATH": str(package.parent)}
     plan = planned(tmp_path, {"test_own.py": COSTS}, "addopts = -p spinning_clock\n")
-    plan = replace(plan, variables={BASE: paths, HEAD: paths})
+    plan = gate_builders.with_setup(plan, variables={BASE: paths, HEAD: paths})
     write(
         plan,
         {
@@ -1045,7 +1045,7 @@ def test_what_occurs_once_is_counted_where_it_starts(tmp_path):
         (tmp_path / side / "own.py").write_text(
             f"from spinning_clock import spin\n\nspin({import_ms})\n"
         )
-    costs = measured(plan, tmp_path).once
+    costs = trial_result(plan, tmp_path).once
     body = "test_own.py::test_body"
     setup = "test_own.py::test_setup"
     for side, import_ms in ((BASE, 50), (HEAD, 80)):
@@ -1077,7 +1077,7 @@ def test_the_side_that_loads_first_is_drawn(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(
         starting,
         "SideProcess",
-        lambda plan, side, *_: started.append(side) or pytest.fail("enough"),
+        lambda setup, side, *_: started.append(side) or pytest.fail("enough"),
     )
     for seed in range(12):
         with (
@@ -1237,8 +1237,9 @@ def test_a_shard_surveys_its_own_tests_alone(plan, tmp_path):
     )
     tests_of_shards = []
     for number in (1, 2):
-        chosen, listings = surveyed(replace(plan, shard=Shard(number, 2)), tmp_path)
-        own = {*chosen.shard.own()}
+        result = gate_builders.surveyed(plan, tmp_path, shard=Shard(number, 2))
+        listings = result.surveys.listings
+        own = {*result.request.shard.own()}
         for side in (BASE, HEAD):
             assert {*listings[side].cases, *listings[side].left_out} == own - (
                 {"test_own.py::test_new"} if side == BASE else set()
@@ -1264,7 +1265,7 @@ def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(plan, 
         "test_new_test.py::test_new",
         "test_new_cases.py::test_new[1]",
     )
-    plan, listings = surveyed(replace(plan, arguments=arguments), tmp_path)
+    plan, listings = surveyed(replace(plan, selection=Selection(arguments)), tmp_path)
     common = {
         "test_new_test.py::test_decorated",
         *(f"test_own.py::{name}" for name in ("TestClass::test_pedantic", "test_decorated")),
@@ -1278,7 +1279,7 @@ def test_a_file_or_a_test_that_only_one_side_has_is_left_out_on_the_other(plan, 
     }
     assert {*listings[BASE].missing} == {arguments[0], *arguments[3:]}
     assert listings[HEAD].missing == ()
-    assert {*measured(plan, tmp_path, only=list(listings[BASE].cases)).cases} == common
+    assert {*trial_result(plan, tmp_path, only=list(listings[BASE].cases)).cases} == common
 
 
 OPTIONAL = """
@@ -1307,7 +1308,7 @@ def listings_with_variables(tmp_path_factory):
         HEAD: {"OMP_NUM_THREADS": "2"},
     }
     plan = planned(folder, {"test_own.py": OPTIONAL}, "addopts = -p no:mnistbench\n")
-    _, listings = surveyed(replace(plan, variables=variables), folder)
+    _, listings = surveyed(gate_builders.with_setup(plan, variables=variables), folder)
     return listings
 
 
@@ -1364,13 +1365,15 @@ def bare(tmp_path_factory):
 
 def test_the_process_of_a_side_imports_pytest_and_nothing_else(bare, tmp_path):
     plan = planned(tmp_path, {"test_own.py": PROGRAMS}, "addopts = -p no:mnistbench\n")
-    plan, listings = surveyed(replace(plan, pythons=dict.fromkeys((BASE, HEAD), bare)), tmp_path)
+    plan, listings = surveyed(
+        gate_builders.with_setup(plan, pythons=dict.fromkeys((BASE, HEAD), bare)), tmp_path
+    )
     names = ["test_own.py::test_programs", "test_own.py::test_modules"]
     for side in (BASE, HEAD):
         assert listings[side].failed == {}
         assert listings[side].packages[PYTHON] == platform.python_version()
     assert {*collect_again(plan, 1, tmp_path / "log")[HEAD]} == {*names}
-    assert sorted(measured(plan, tmp_path).cases) == sorted(names)
+    assert sorted(trial_result(plan, tmp_path).cases) == sorted(names)
     with running_trial(plan, 1, None, tmp_path / "log", collects_paths=True) as trial:
         assert sorted(gate_builders.run_whole(trial).cases) == sorted(names)
 
@@ -1398,10 +1401,11 @@ def test_same(benchmark):
 def test_a_side_may_have_another_version_of_python(tmp_path, version):
     python = linked_environment(tmp_path / "bare", "pytest", python=other_python(version))
     plan = planned(tmp_path, {"test_own.py": TOTALS.format(numbers="numbers")})
-    plan = replace(plan, pythons={BASE: sys.executable, HEAD: python})
+    plan = gate_builders.with_setup(plan, pythons={BASE: sys.executable, HEAD: python})
     text = TOTALS.format(numbers="list(numbers)")
-    (plan.trees[HEAD].root / "test_own.py").write_text(text)
-    plan, surveys = survey_in_processes(plan, 1, "", tmp_path / "log")
+    (plan.setup.trees[HEAD].root / "test_own.py").write_text(text)
+    result = gate_builders.surveyed(plan, tmp_path)
+    plan, surveys = result.trial_plan(), result.surveys
     names = {"test_own.py::test_total": "total", "test_own.py::test_same": "same"}
     for side in (BASE, HEAD):
         followed = surveys.followed[side]
@@ -1410,7 +1414,7 @@ def test_a_side_may_have_another_version_of_python(tmp_path, version):
             assert name in ran, side
         assert followed.unfollowed == {}
     assert surveys.listings[HEAD].packages[PYTHON].startswith(f"{version}.")
-    trial = measured(plan, tmp_path)
+    trial = trial_result(plan, tmp_path)
     assert sorted(trial.cases) == sorted(names)
     for [build] in trial.cases.values():
         assert build[BASE]["outcome"] == build[HEAD]["outcome"]
@@ -1423,11 +1427,8 @@ def test_a_side_may_have_pytest_alone(plan, tmp_path):
     # Nothing describes its operations or functions there.
     marked = "import pytest\n\npytestmark = pytest.mark.op_benchmark\n"
     write(plan, {"test_own.py": TESTS + marked})
-    plan = replace(
-        plan,
-        pythons={BASE: python, HEAD: sys.executable},
-        arguments=("test_own.py", "-k", "decorated"),
-    )
+    plan = gate_builders.with_setup(plan, pythons={BASE: python, HEAD: sys.executable})
+    plan = replace(plan, selection=Selection(("test_own.py", "-k", "decorated")))
     plan, listings = surveyed(plan, tmp_path)
     assert "torch" not in listings[BASE].packages
-    assert list(measured(plan, tmp_path).cases) == ["test_own.py::test_decorated"]
+    assert list(trial_result(plan, tmp_path).cases) == ["test_own.py::test_decorated"]

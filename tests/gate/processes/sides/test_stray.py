@@ -6,7 +6,6 @@ The files decide, not the names of modules, installations and hooks of build too
 import os
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -23,7 +22,6 @@ from mnistbench.gate.processes.sides.stray import (
     with_copies,
 )
 from mnistbench.gate.processes.starting import GateError
-from mnistbench.gate.survey.surveying import survey_in_processes
 from mnistbench.gate.words import BASE, HEAD
 
 NAME = "gate_test_outside"
@@ -474,13 +472,14 @@ def look(bare, tmp_path):
         for folder, number in ((tmp_path / BASE, 1), (tmp_path / HEAD, 2), (repository, 2)):
             make_project(folder, layout, number)
         install(site_packages, repository, layout, way)
-        plan = replace(
+        plan = gate_builders.with_setup(
             plan,
             repository=repository,
             pythons=dict.fromkeys((BASE, HEAD), python),
             variables=dict.fromkeys((BASE, HEAD), variables),
         )
-        return survey_in_processes(plan, 1, "", tmp_path / "log")
+        result = gate_builders.surveyed(plan, tmp_path)
+        return result.trial_plan(), result.surveys
 
     yield surveyed
     for path in site_packages.iterdir():

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import gate_builders
@@ -23,8 +23,7 @@ from mnistbench.gate.processes.sides.session import TakenCase
 from mnistbench.gate.processes.sides.side import SideError
 from mnistbench.gate.processes.sides.steps import Measured as MeasuredBuild
 from mnistbench.gate.processes.sides.survey import refuse_old_framework
-from mnistbench.gate.processes.starting import Plan, TrialResult, running_trial
-from mnistbench.gate.survey.surveying import survey_in_processes
+from mnistbench.gate.processes.starting import TrialPlan, TrialResult, running_trial
 from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS
 from mnistbench.measuring.calls import params_of_test
 from mnistbench.measuring.provider import PROVIDERS
@@ -56,9 +55,9 @@ ONE_BUILD = Efforts(timed=0.1, profiled=0.1)
 def planned(folder, *arguments):
     """The plan of a gate of a small model whose iterations are noted."""
     plan = gate_builders.plan(folder, *arguments)
-    for tree in plan.trees.values():
+    for tree in plan.setup.trees.values():
         projects.Project(tree.root).append("conftest.py", SPY)
-    return replace(plan, efforts=ONE_BUILD)
+    return plan
 
 
 @pytest.fixture
@@ -74,8 +73,7 @@ def noted_iterations(folder):
 @pytest.mark.versions
 def test_processes_of_two_sides_take_turns(plan, tmp_path) -> None:
     case = "test_bench.py::test_forward[tiny-b4-cpu]"
-    plan = replace(plan, efforts=TWO_BUILDS)
-    with running_trial(plan, 1, [case], tmp_path / "log") as trial:
+    with running_trial(plan, 1, [case], tmp_path / "log", efforts=TWO_BUILDS) as trial:
         trial.ready()
         (tmp_path / "iterations").unlink()
         numbers = []
@@ -194,12 +192,13 @@ def trial_with_threads(tmp_path_factory):
     """The folder and the result of a trial whose head has two threads."""
     folder = tmp_path_factory.mktemp("threads")
     plan = planned(folder, "test_bench.py", "test_marked.py")
-    for tree in plan.trees.values():
+    for tree in plan.setup.trees.values():
         (tree.root / "test_marked.py").write_text(MARKED)
         with (tree.root / "conftest.py").open("a") as conftest:
             conftest.write(COUNTING)
-    plan = replace(plan, variables={BASE: {}, HEAD: {"OMP_NUM_THREADS": "2"}})
-    with running_trial(plan, 1, None, folder / "log", sorted(os.sched_getaffinity(0))) as trial:
+    plan = gate_builders.with_setup(plan, variables={BASE: {}, HEAD: {"OMP_NUM_THREADS": "2"}})
+    cores = sorted(os.sched_getaffinity(0))
+    with running_trial(plan, 1, None, folder / "log", cores, efforts=ONE_BUILD) as trial:
         trial.ready()
         for name in (BASE, HEAD):
             (folder / name / "threads").unlink(missing_ok=True)
@@ -276,7 +275,7 @@ class Measured:
     """A project on both sides, its survey and a trial of it."""
 
     folder: Path
-    plan: Plan
+    plan: TrialPlan
     listings: Listings
     trial: TrialResult
 
@@ -288,15 +287,16 @@ def measured_with(python, folder):
     """
     options = ("--bench-model=tiny,lenet5", "--benchmark-columns=min")
     plan = planned(folder, "test_bench.py", *PLAIN, *options)
-    for tree, (name, text) in itertools.product(plan.trees.values(), PLAIN.items()):
+    for tree, (name, text) in itertools.product(plan.setup.trees.values(), PLAIN.items()):
         (tree.root / name).write_text(text)
-    for tree in plan.trees.values():  # torch warns where numpy is not installed
+    for tree in plan.setup.trees.values():  # torch warns where numpy is not installed
         with (tree.root / "pytest.ini").open("a") as stream:
             stream.write("    ignore:Failed to initialize NumPy\n")
-    plan = replace(plan, pythons={BASE: python, HEAD: sys.executable})
-    plan, surveys = survey_in_processes(plan, 1, "", folder / "log")
+    plan = gate_builders.with_setup(plan, pythons={BASE: python, HEAD: sys.executable})
+    result = gate_builders.surveyed(plan, folder)
+    plan, surveys = result.trial_plan(), result.surveys
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else ()
-    with running_trial(plan, 1, None, folder / "log", cores) as trial:
+    with running_trial(plan, 1, None, folder / "log", cores, efforts=ONE_BUILD) as trial:
         trial.ready()
         for written in (folder / "iterations", *folder.glob("*/threads_of_*")):
             written.unlink()
