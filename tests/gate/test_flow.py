@@ -938,7 +938,8 @@ def test_what_the_survey_selects_is_measured_in_every_trial_and_kept(gate, trial
     trials.selects = lambda arguments, paths: (arguments, ())
     header = gate(trials=8, pytest=("-x", "bench/test_step.py")).header
     [request] = trials.looked
-    assert (request.selection.arguments, request.folder) == (("-x", "bench/test_step.py"), "bench")
+    arguments = ("-x", "bench/test_step.py")
+    assert (request.selection.arguments, request.paths) == (arguments, ("bench",))
     assert {plan.selection for plan, _, _ in trials.started} == {
         Selection(("-x", "bench/test_step.py"), ())
     }

@@ -13,9 +13,16 @@ from mnistbench.core.options import ToolTable, switch
 from mnistbench.gate.commands.result import result_of, result_of_verdict
 from mnistbench.gate.copies.base import base_of
 from mnistbench.gate.decide.statistics.raw_samples import ENDING, Recorded
-from mnistbench.gate.flow import measure
+from mnistbench.gate.flow import listed, measure
 from mnistbench.gate.options import TOOL_TABLE, GateOptions
-from mnistbench.showing.output import BISECT_SKIPS, EXIT_INCONCLUSIVE, CommandResult, print_error
+from mnistbench.gate.report.listed import report as report_of_cases
+from mnistbench.showing.output import (
+    BISECT_SKIPS,
+    EXIT_INCONCLUSIVE,
+    EXIT_PASSED,
+    CommandResult,
+    print_error,
+)
 from mnistbench.showing.progress import Progress
 
 
@@ -33,6 +40,11 @@ class Settings(GateOptions):
         ),
     )
 
+    lists: bool = switch(
+        "--list",
+        "show which cases would be measured and why, and measure nothing; exit code 0",
+    )
+
     def __post_init__(self) -> None:
         """Check what cannot be combined."""
         super().__post_init__()
@@ -42,6 +54,11 @@ class Settings(GateOptions):
                     f"--report-only: cannot be given with {flag}, which acts by its exit code; "
                     "remove one of them"
                 )
+        if self.lists and (self.qualify or self.bisect):
+            flag = "--qualify" if self.qualify else "--bisect"
+            raise UsageError(f"--list: cannot be given with {flag}; remove one of them")
+        if self.lists and self.format == "html":
+            raise UsageError("--format: a list of cases has no page; choose another format")
         if self.qualify:
             # Here, because most gates qualify nothing.
             from mnistbench.gate.qualification.measurement import check
@@ -69,6 +86,8 @@ def run(settings: Settings) -> CommandResult | int:
                 base = base_of(Path.cwd(), os.environ)
                 progress.say(f"base: {base.text}")
                 settings = replace(settings, base=base.commit, base_rule=base.rule)
+            if settings.lists:
+                return CommandResult(report_of_cases(listed(settings, progress)), EXIT_PASSED)
             verdict = measure(settings, progress)
             _name_samples(verdict.recorded, settings, progress)
         result = result_of_verdict(verdict, settings)

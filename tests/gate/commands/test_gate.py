@@ -440,6 +440,54 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith(f"mnistbench: {paths[0]}: is of shard 1/2, as ")
 
 
+@pytest.mark.parametrize(
+    ("trials", "options", "changes", "code", "excuse"),
+    [
+        (
+            gate_builders.series(count=7),
+            ["--inconclusive", "warn"],
+            {},
+            EXIT_PASSED,
+            (
+                "; only noise or the budget leaves this open, so the exit code is 0 "
+                "(--inconclusive warn)"
+            ),
+        ),
+        (
+            slower(1.2),
+            ["--report-only"],
+            {},
+            EXIT_PASSED,
+            "; this is a report only, so the exit code is 0 (--report-only)",
+        ),
+        (
+            gate_builders.series(),
+            ["--report-only"],
+            {"only_base": ["t.py::gone"]},
+            EXIT_PASSED,
+            "; this is a report only, so the exit code is 0 (--report-only)",
+        ),
+        (slower(1.2), ["--inconclusive", "warn"], {}, EXIT_REGRESSED, ""),
+        # An error is not what the gate has found.
+        (
+            gate_builders.series(),
+            ["--report-only"],
+            {"end": raw_samples.End("head: RuntimeError: boom", broken_off=True)},
+            EXIT_INCONCLUSIVE,
+            "",
+        ),
+    ],
+    ids=["warned", "regressed", "missing", "not excused", "broken off"],
+)
+def test_an_exit_code_that_is_not_that_of_the_outcome_is_explained(
+    judge, trials, options, changes, code, excuse
+):
+    exit_code, shown = judge(trials, *options, **changes)
+    last = shown.splitlines()[-1]
+    assert (exit_code, last.endswith(excuse)) == (code, True)
+    assert ("the exit code is" in last) == bool(excuse)
+
+
 # ---- The base ------------------------------------------------------------------------------------
 
 

@@ -247,6 +247,11 @@ def test_a_default_folder_that_cannot_be_imported_does_not_hide_a_path(folder):
     assert selections["no folder"] == [["-x"], ["step"]]
 
 
+def test_of_paths_that_the_project_names_all_phases_are_measured(folder):
+    selections = json.loads((folder / "selections").read_text(encoding="utf-8"))
+    assert selections["named"] == [["tests/test_own.py", "-x"], []]
+
+
 def test_selecting_leaves_the_process_as_it_was(folder):
     selections = json.loads((folder / "selections").read_text(encoding="utf-8"))
     assert selections["modules"] == []
