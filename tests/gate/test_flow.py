@@ -950,7 +950,7 @@ def test_a_project_without_that_folder_is_searched_whole(gate, trials, here):
     (here / "bench/test_step.py").rename(here / "test_step.py")
     (here / "bench").rmdir()
     gate(trials=8)
-    assert trials.looked[0].folder == ""
+    assert trials.looked[0].paths == ()
     plan, _, _ = trials.started[0]
     assert plan.selection == Selection((), ("step",))
 

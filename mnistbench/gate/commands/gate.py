@@ -11,11 +11,9 @@ from typing import ClassVar
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import ToolTable, switch
 from mnistbench.gate.commands.result import result_of, result_of_verdict
-from mnistbench.gate.copies.base import base_of
 from mnistbench.gate.decide.statistics.raw_samples import ENDING, Recorded
 from mnistbench.gate.flow import listed, measure
 from mnistbench.gate.options import TOOL_TABLE, GateOptions
-from mnistbench.gate.report.listed import report as report_of_cases
 from mnistbench.showing.output import (
     BISECT_SKIPS,
     EXIT_INCONCLUSIVE,
@@ -82,12 +80,9 @@ def run(settings: Settings) -> CommandResult | int:
         return _qualify(settings)
     try:
         with Progress(sys.stderr) as progress:
-            if not (settings.base or settings.differ):
-                base = base_of(Path.cwd(), os.environ)
-                progress.say(f"base: {base.text}")
-                settings = replace(settings, base=base.commit, base_rule=base.rule)
+            settings = _with_base(settings, progress)
             if settings.lists:
-                return CommandResult(report_of_cases(listed(settings, progress)), EXIT_PASSED)
+                return _list(settings, progress)
             verdict = measure(settings, progress)
             _name_samples(verdict.recorded, settings, progress)
         result = result_of_verdict(verdict, settings)
@@ -99,6 +94,27 @@ def run(settings: Settings) -> CommandResult | int:
     if settings.bisect and result.code == EXIT_INCONCLUSIVE:
         return replace(result, code=BISECT_SKIPS)
     return result
+
+
+def _with_base(settings: Settings, progress: Progress) -> Settings:
+    """Return the settings with the base to which the job and the repository lead, if none is given.
+
+    Raises:
+        UsageError: they lead to none.
+    """
+    if settings.base or settings.differ:
+        return settings
+    from mnistbench.gate.copies.base import base_of
+
+    base = base_of(Path.cwd(), os.environ)
+    progress.say(f"base: {base.text}")
+    return replace(settings, base=base.commit, base_rule=base.rule)
+
+
+def _list(settings: Settings, progress: Progress) -> CommandResult:
+    from mnistbench.gate.report.listed import report
+
+    return CommandResult(report(listed(settings, progress)), EXIT_PASSED)
 
 
 def _qualify(settings: Settings) -> CommandResult:

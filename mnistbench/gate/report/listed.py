@@ -84,7 +84,8 @@ def _without_case(header: GateHeader) -> Iterable[str]:
     yield from (f"{name}: {why}" for name, why in reach.not_followed.items())
     yield from (f"{path}: changed, and not seen in use" for path in reach.unused)
     yield from (
-        f"{path}: dependencies, which the gate does not install" for path in reach.dependencies
+        f"{path}: dependencies differ, which the gate does not install"
+        for path in reach.dependencies
     )
 
 

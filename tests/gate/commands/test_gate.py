@@ -15,6 +15,7 @@ import sys
 import forks
 import gate_builders
 import pytest
+from git_repositories import Repository
 from projects import git
 
 from mnistbench import cli
@@ -523,6 +524,32 @@ def test_a_gate_that_is_told_no_difference_finds_its_base(
     assert (f"base: {commit[:7]}, {rule}\n" in errors) == bool(rule)
 
 
+def test_a_list_of_cases_is_made_without_a_path_or_a_base(run, alone, tmp_path, monkeypatch):
+    project = Repository(tmp_path / "project")
+    project.write("pkg.py", "def run():\n    return 1\n\n\ndef other():\n    return 2\n")
+    project.write(
+        "benchmarks/test_pkg.py",
+        "import pkg\n\n\ndef test_run(benchmark):\n    benchmark(pkg.run)\n\n\n"
+        "def test_other(benchmark):\n    benchmark(pkg.other)\n",
+    )
+    project.write("pyproject.toml", '[tool.pytest.ini_options]\npythonpath = ["."]\n')
+    commit = project.commit()
+    project.write("pkg.py", "def run():\n    return 3\n\n\ndef other():\n    return 2\n")
+    for variable in ("CI", "GITHUB_ACTIONS", "GITHUB_EVENT_PATH", "GITHUB_BASE_REF"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(project.path)
+    code, out, _ = run("gate", "--list", "--format", "json")
+    listed = json.loads(out)
+    assert (code, listed["base"]) == (EXIT_PASSED, commit[:7])
+    assert listed["base_rule"] == "HEAD, a commit of main, without your changes"
+    assert listed["arguments"] == ["benchmarks"]
+    assert [(case["node_id"], case["reasons"]) for case in listed["cases"]] == [
+        ("benchmarks/test_pkg.py::test_run", ["runs pkg.py:run (changed)"])
+    ]
+    assert listed["same"] == ["benchmarks/test_pkg.py::test_other"]
+    assert not (project.path / ".benchmarks").exists()
+
+
 # ---- Wrong usage ---------------------------------------------------------------------------------
 
 
@@ -544,6 +571,18 @@ def test_a_gate_that_is_told_no_difference_finds_its_base(
             ["--qualify", "--shard", "1/2"],
             "--shard: cannot be given with --qualify; remove one of them",
         ),
+        (["--list", "--qualify"], "--list: cannot be given with --qualify; remove one of them"),
+        (
+            ["--list", "--format", "html"],
+            "--format: a list of cases has no page; choose another format",
+        ),
+        (
+            ["--qualify", "--report-only"],
+            (
+                "--report-only: cannot be given with --qualify, which acts by its exit code; "
+                "remove one of them"
+            ),
+        ),
         (
             ["--base", "HEAD", "--shard", "9/8"],
             "--shard: '9/8' is not a shard; give K/N with K <= N <= 256, such as 3/8",
@@ -562,7 +601,7 @@ def test_a_gate_that_is_told_no_difference_finds_its_base(
         (
             ["--base", "HEAD", "--threshold", "0.05%"],
             (
-                "--threshold: 0.05% is below 0.1%, three times the difference that the same code "
+                "--threshold: '0.05%' is below 0.1%, three times the difference that the same code "
                 "may show; give 0.1% or more"
             ),
         ),
