@@ -318,8 +318,9 @@ def read(
                 words, declared.pytest_flag if in_pytest else declared.name
             )
             given.add(name)
-        # The empty text is pytest's value of a key that its file does not have.
-        if not declared.configurable or not configured or configured.get(key, "") in ("", False):
+        if not declared.configurable or not configured or key not in configured:
+            continue
+        if in_pytest and configured[key] == "":  # pytest's value of a key that its file has not
             continue
         if name not in given:
             values[name] = declared.read(configured[key], f"{key} in {file}")

@@ -268,6 +268,7 @@ def test_each_command_has_its_part_of_the_settings(project):
         ('threshold = "0.05%"', "threshold in FILE: '0.05%' is below 0.1%, three times the "),
         ('floor = "1"', "floor in FILE: '1' is not a time with a unit; give 1us, 500ns, 2ms or 0"),
         ("floor = 0", "floor in FILE: 0 is not a string; write it in quotes, such as "),
+        ('threshold = ""', "threshold in FILE: '' is empty; give a value, or leave it out"),
         ('budget = "soon"', "budget in FILE: 'soon' is not a time; give 5m or 300s"),
         ('paths = ["-k"]', "paths in FILE: '-k' is an option of pytest; name files, folders or "),
         ('paths = ""', "paths in FILE: '' is empty; give a value, or leave it out"),

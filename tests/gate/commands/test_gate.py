@@ -543,8 +543,8 @@ def test_a_list_of_cases_is_made_without_a_path_or_a_base(run, alone, tmp_path, 
     assert (code, listed["base"]) == (EXIT_PASSED, commit[:7])
     assert listed["base_rule"] == "HEAD, a commit of main, without your changes"
     assert listed["arguments"] == ["benchmarks"]
-    assert [(case["node_id"], case["reasons"]) for case in listed["cases"]] == [
-        ("benchmarks/test_pkg.py::test_run", ["runs pkg.py:run (changed)"])
+    assert [(case["node_id"], case["reasons"][0]) for case in listed["cases"]] == [
+        ("benchmarks/test_pkg.py::test_run", "runs pkg.py:run (changed)")
     ]
     assert listed["same"] == ["benchmarks/test_pkg.py::test_other"]
     assert not (project.path / ".benchmarks").exists()
