@@ -64,6 +64,8 @@ class Listing:
     # Node id -> why the case cannot be measured as it is.
     unmeasurable: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)  # node id of a test that fails -> why
+    # Node id of a test, or a file, of the head's benchmarks that the base cannot run -> why.
+    cannot_run: Mapping[str, str] = field(default_factory=dict)
     resident: int = 0  # peak resident memory of the process, bytes
     growth_bytes: int = 0  # resident memory from the first case to the peak; 0 if unknown
     loading_s: float = 0.0  # CPU time of the process until it had collected its tests

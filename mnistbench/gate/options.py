@@ -23,6 +23,7 @@ from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import (
     ToolTable,
     after_dashes,
+    one_of,
     option,
     path,
     path_setting,
@@ -65,6 +66,10 @@ MEAN_FACTOR = 5
 #: Smallest change of peak memory that matters, as a share; smaller ones depend on the order of
 #: deallocations.
 MEMORY_SHARE = 0.10
+
+
+#: Value of ``--tests``: each side runs its own benchmarks.
+OWN_TESTS = "own"
 
 
 # ---- Kinds of options ----------------------------------------------------------------------------
@@ -393,6 +398,16 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
         "1/1",
         "measure the Kth of N parts of the cases; mnistbench judge judges the files of all",
         "K/N",
+    )
+    tests: str | None = option(
+        "--tests",
+        one_of(HEAD, OWN_TESTS),
+        None,
+        (
+            "head: the head's benchmarks measure both sides; own: each side runs its own (default: "
+            "the head's where the base lacks them, or where their text alone has changed)"
+        ),
+        "head|own",
     )
     bisect: bool = switch("--bisect", "exit code 125 instead of 2, for git bisect run")
     format: str = options.output_format(["html"])

@@ -93,6 +93,8 @@ class SurveyJob(Job):
     is_shard: bool = False  # the process sends its tests, and gets those to run
     follows_code: bool = True  # note which of the tree's code each test runs
     differing: Sequence[str] = ()  # files that differ between the trees, relative to them
+    # Files that are the other side's. What this side cannot run of them does not fail.
+    carried: Sequence[str] = ()
     # A case whose first call takes longer cannot be measured in the budget, seconds; 0: no budget.
     longest_call_s: float = 0.0
 

@@ -55,6 +55,8 @@ def json_data(rows: Rows) -> dict[str, Any]:
         "only_head": header.sides.only_head,
         "changed": header.sides.changed,
         "generated": header.generated,
+        "carried": header.carried,
+        "cannot_run": header.sides.base.cannot_run,
         "left_out": header.sides.left_out,
         "remarks": header.remarks,
         **{

@@ -143,11 +143,16 @@ def note_lines(rows: Rows) -> Iterable[str]:
         ("only in the base", header.sides.only_base),
         ("only in the head", header.sides.only_head),
         ("other parameters in the head, so not compared", header.sides.changed),
+        ("measured on both sides as the head has them", header.carried),
         ("ignored by git, and copied from the working tree", header.generated),
     ):
         if tests:
             yield f"{what}: {units.counted_names(tests, rows.verdict.options.top)}"
     yield from header.remarks
+    new = header.sides.base.cannot_run.items()
+    yield from _grouped_by_text(
+        ((case, f"new, as the base cannot run it: {why}") for case, why in new), rows, "tests"
+    )
     yield from _grouped_by_text(_left_out(rows), rows, "tests")
     for notes in _notes_of_cases(rows):
         yield from _grouped_by_text(notes, rows)

@@ -49,6 +49,7 @@ class SurveyRequest:
     only: Sequence[str] = ()  # node ids of the cases; all if empty
     follows_code: bool = True  # note which of the tree's code each test runs
     differing: Sequence[str] = ()  # files that differ between the trees
+    carried: Sequence[str] = ()  # files of the head that the base's copy has
     longest_call_s: float = 0.0  # as of a SurveyJob
     # With the tests of all shards after the first survey, which runs those of this one.
     shard: Shard = WHOLE
@@ -68,6 +69,7 @@ class SurveyRequest:
             is_shard=self.is_shard,
             follows_code=self.follows_code,
             differing=self.differing if self.follows_code else (),
+            carried=self.carried if side == BASE else (),
             longest_call_s=self.longest_call_s,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from mnistbench.gate.listing import (
     unstable,
     without_counterpart,
 )
-from mnistbench.gate.options import GateOptions, Thresholds
+from mnistbench.gate.options import OWN_TESTS, GateOptions, Thresholds
 from mnistbench.gate.processes.messages import Efforts, Selection, Surveys
 from mnistbench.gate.processes.sides import stray
 from mnistbench.gate.processes.starting import (
@@ -38,12 +38,19 @@ from mnistbench.gate.processes.starting import (
     running_trial,
     shared_places,
 )
+from mnistbench.gate.survey.carried import (
+    CarriedFiles,
+    benchmark_files,
+    cases_of,
+    changed_benchmarks,
+)
 from mnistbench.gate.survey.folders import folders_with_cases
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.survey.reach.dependencies import differing_dependencies
 from mnistbench.gate.survey.reach.narrowing import Narrowing
 from mnistbench.gate.survey.side_surveys import (
     SurveyRequest,
+    SurveyResult,
     collect_again,
     neither_side_has,
     survey_in_processes,
@@ -122,6 +129,7 @@ def survey_sides(
         shard=options.shard,
     )
     surveyed = survey_in_processes(request, seed, log, shows=_shown_tests(progress))
+    surveyed = _with_benchmarks_of_head(options.tests, surveyed, seed, log, progress)
     request = surveyed.request
     surveys = surveyed.surveys
     plan = surveyed.trial_plan()
@@ -130,7 +138,7 @@ def survey_sides(
     _check_cases(options, request, sides)
     _check_common(request.shard, sides)
     reached = Reach()
-    code = ComparedCode(setup.trees, surveys.imports, surveys.followed, differing)
+    code = _code(surveyed)
     if request.follows_code:
         of_all = tuple(_differences_for_all(options, sides))
 
@@ -148,6 +156,77 @@ def survey_sides(
             say(f"{measured} of {measured + len(reached.same)} cases are affected")
     header = _header(options, request, here, seed, surveys, sides, reached)
     return SurveyedSides(plan, code, header)
+
+
+def _code(surveyed: SurveyResult) -> ComparedCode:
+    surveys = surveyed.surveys
+    request = surveyed.request
+    return ComparedCode(request.setup.trees, surveys.imports, surveys.followed, request.differing)
+
+
+def _with_benchmarks_of_head(
+    tests: str | None, surveyed: SurveyResult, seed: int, log: Path, progress: Progress
+) -> SurveyResult:
+    """Survey again with benchmarks of the head on both sides, if there are any to carry.
+
+    By itself, a file of which the base has its own is carried only if the base can run all the
+    cases of it that it ran before.
+    """
+    if tests == OWN_TESTS:
+        return surveyed
+    before = surveyed
+    sides = surveyed.surveys.listings
+    names = (
+        benchmark_files(sides, surveyed.request.differing)
+        if tests == HEAD
+        else changed_benchmarks(sides, _code(surveyed))
+    )
+    carried = CarriedFiles(surveyed.request.setup.trees)
+    while names:
+        carried.carry(names)
+        progress.say(f"surveying both sides with the head's {units.and_more(carried.names)}")
+        request = replace(
+            before.request,
+            differing=[name for name in before.request.differing if name not in carried.names],
+            carried=carried.names,
+        )
+        surveyed = survey_in_processes(request, seed, log, shows=_shown_tests(progress))
+        base_now = surveyed.surveys.listings.base
+        lost = [
+            name
+            for name in carried.replaced()
+            if tests is None
+            and not set(cases_of(name, before.surveys.listings.base.cases)) <= {*base_now.cases}
+        ]
+        if not lost:
+            # What cannot even be collected would end each trial.
+            unusable = [
+                name for name in carried.names if any(cases_of(name, _files(base_now.cannot_run)))
+            ]
+            carried.take_back(unusable)
+            request = replace(surveyed.request, carried=carried.names)
+            return _without_lost(replace(surveyed, request=request), before)
+        carried.take_back(lost)
+        names = carried.names
+        surveyed = before
+    return surveyed
+
+
+def _without_lost(surveyed: SurveyResult, before: SurveyResult) -> SurveyResult:
+    """Say which cases the base has in its own benchmarks alone."""
+    listings = surveyed.surveys.listings
+    lost = before.surveys.listings.base.cases.keys() - listings.base.cases.keys()
+    left_out = {
+        **listings.base.left_out,
+        **dict.fromkeys(sorted(lost), "is in the base's own benchmarks alone"),
+    }
+    base = replace(listings.base, left_out=left_out)
+    surveys = replace(surveyed.surveys, listings=Listings(base, listings.head))
+    return replace(surveyed, surveys=surveys)
+
+
+def _files(node_ids: Collection[str]) -> list[str]:
+    return [node_id for node_id in node_ids if "::" not in node_id]
 
 
 # ---- Which cases there are -----------------------------------------------------------------------
@@ -231,7 +310,8 @@ def _check_cases(options: GateOptions, request: SurveyRequest, sides: Listings) 
     has_only_new = sides.head.cases and not sides.base.left_out
     for side in (BASE, HEAD):
         has_cases = sides[side].cases or sides[side].not_measured
-        may_be_empty = side == BASE and has_only_new and options.allow_missing
+        is_tried = bool(request.carried or sides.base.cannot_run)
+        may_be_empty = side == BASE and has_only_new and (options.allow_missing or is_tried)
         if not has_cases and not request.shard.tests and not may_be_empty:
             raise GateError(_no_cases(side, request, sides))
 
@@ -366,6 +446,7 @@ def _header(
         sides=sides,
         variables=setup.variables,
         differing=trees.differing(copies, names=sources),
+        carried=tuple(request.carried),
         generated=tuple(sorted({name for tree in copies for name in tree.generated})),
         remarks=tuple(_remarks(surveys, request)),
         machine=f"{cpu_model()}, {usable_cpus()} cores",

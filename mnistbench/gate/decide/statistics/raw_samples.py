@@ -268,6 +268,7 @@ class GateHeader:
     # the sides.
     differing: tuple[str, ...] = ()
     generated: tuple[str, ...] = ()  # files that git ignores, copied to the sides
+    carried: tuple[str, ...] = ()  # files of the head's benchmarks that measure the base, too
     remarks: tuple[str, ...] = ()  # what a reader has to know of the sides
     machine: str = ""  # processor and number of cores
     shard: Shard = WHOLE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -35,6 +36,8 @@ from mnistbench.judging.verdicts import (
     Reason,
 )
 
+#: Least similarity of two node ids in a file for a hint that one is the new name of the other.
+_SIMILAR = 0.8
 #: Why a gate whose base has none of the cases compares nothing.
 NOTHING_TO_COMPARE = "the base has none of the cases, so nothing was compared"
 
@@ -59,7 +62,9 @@ def measurement_reasons(
     yield from shards.not_measured(recorded.shards) if recorded.shards else ()
     if recorded.end.cut_short:
         yield Reason(BROKEN if recorded.end.broken_off else BUDGET, recorded.end.cut_short)
-    if are_all_new and not options.allow_missing:
+    # If the base was tried with the head's benchmarks, it is known that it cannot run them.
+    is_tried = header.carried or header.sides.base.cannot_run
+    if are_all_new and not options.allow_missing and not is_tried:
         yield Reason(MISSING, f"{NOTHING_TO_COMPARE}; add --allow-missing if this is intended")
     if (
         len(recorded.shards) == header.shard.of
@@ -75,9 +80,11 @@ def measurement_reasons(
         (header.sides.changed, "other parameters in the head"),
     ):
         if cases and not options.allow_missing:
-            tests = [
-                f"{case} ({why_missing[case]})" if case in why_missing else case for case in cases
-            ]
+            tests = []
+            for case in cases:
+                new_name = probable_new_name(case, header.sides.only_head)
+                why = why_missing.get(case) or (new_name and f"renamed to {new_name}?")
+                tests.append(f"{case} ({why})" if why else case)
             yield Reason(
                 MISSING,
                 (
@@ -97,6 +104,18 @@ def measurement_reasons(
                 "measure again"
             ),
         )
+
+
+def probable_new_name(case: str, new_cases: Sequence[str]) -> str:
+    """Return the new case that a missing one was probably renamed to; empty if none is like it.
+
+    It has the same name in another file, or a similar name in the same file.
+    """
+    file, _, test = case.partition("::")
+    moved = [new for new in new_cases if new.partition("::")[2] == test]
+    in_file = [new for new in new_cases if new.partition("::")[0] == file]
+    similar = difflib.get_close_matches(case, in_file, n=1, cutoff=_SIMILAR)
+    return next(iter(moved or similar), "")
 
 
 def _unmeasurable_reasons(

@@ -293,6 +293,9 @@ class _Session:
             self.side.case_id(item.nodeid): item for item in items if self._requested.selects(item)
         }
         self.side.missing = self._requested.missing
+        self.side.tests_carried = {
+            node_id for node_id, item in named.items() if self.side.is_carried(item.path)
+        }
         measures_marked = has_codspeed(config)
         ours: dict[str, pytest.Item] = {}
         for node_id, item in named.items():
@@ -469,7 +472,12 @@ class _Session:
         report: pytest.CollectReport = yield
         if report.failed:
             why = failures.describe_report(report, self.side.tree)
-            self.failures.append(f"{report.nodeid} cannot be collected: {why}")
+            if self.side.is_carried(collector.path):
+                self.side.cannot_run[self.side.case_id(report.nodeid)] = why
+                report.outcome = "skipped"
+                report.longrepr = (str(collector.path), 0, why)
+            else:
+                self.failures.append(f"{report.nodeid} cannot be collected: {why}")
         elif (
             report.skipped
             and isinstance(report.longrepr, tuple)

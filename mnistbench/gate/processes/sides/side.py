@@ -73,6 +73,10 @@ class Side:
     left_out: dict[str, str] = field(default_factory=dict)
     # Node id of a collected test -> hash of its parameters.
     parameters: dict[str, str] = field(default_factory=dict)
+    carried: frozenset[str] = frozenset()  # files of the tree that are the other side's
+    tests_carried: set[str] = field(default_factory=set)  # node ids of their tests
+    # Node id of a test, or a file, of these that this side cannot run -> why.
+    cannot_run: dict[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
     repository: Path | None = None  # the user's own tree, which must not be measured
     say: Callable[..., None] = lambda **_: None  # sends a message of the process
@@ -106,6 +110,10 @@ class Side:
         It may have a path of the tree, for example that of a file of data.
         """
         return node_id.replace(str(self.tree), "<tree>")
+
+    def is_carried(self, path: Path) -> bool:
+        """Whether a file of the tree is the other side's."""
+        return path.is_relative_to(self.tree) and str(path.relative_to(self.tree)) in self.carried
 
     def threads_of(self, params: Any) -> int:
         """Return the number of intra-op threads of a case on this side."""

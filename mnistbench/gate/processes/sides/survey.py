@@ -66,6 +66,7 @@ def survey(job: SurveyJob, say: Callable[..., None], lines: IO[str]) -> None:
     follower = Follower(
         side.tree, side.case_id, follows_code=job.follows_code, differing=job.differing
     )
+    side.carried = frozenset(job.carried)
     side.plugins.append(follower)
     side.importing = follower.importing
     arguments = [*job.arguments]
@@ -101,6 +102,8 @@ def survey(job: SurveyJob, say: Callable[..., None], lines: IO[str]) -> None:
         raise
     if failed := surveyed.failed | failed:
         refuse_old_framework(side.name)
+    not_run = {test: why for test, why in failed.items() if test in side.tests_carried}
+    failed = {test: why for test, why in failed.items() if test not in not_run}
     for node_id, case in surveyed.cases.items():
         case.sources = follower.sources[node_id]
         case.parameters = side.parameters[node_id]
@@ -110,9 +113,10 @@ def survey(job: SurveyJob, say: Callable[..., None], lines: IO[str]) -> None:
         cases={
             node_id: case
             for node_id, case in surveyed.cases.items()
-            if node_id not in side.left_out and node_id not in failed
+            if node_id not in side.left_out and node_id not in failed and node_id not in not_run
         },
         failed=failed,
+        cannot_run={**side.cannot_run, **not_run},
         packages=installed,
         frameworks={provider.framework: provider.version()} if provider.framework else {},
         threads=side.threads,

@@ -121,6 +121,25 @@ class ComparedCode:
         """Whether the text of a function, or of the statement at a line, differs in a file."""
         return (path, what) in self._edited.functions or (path, what) in self._edited.lines
 
+    def edits_only(self, path: str, functions: Collection[str]) -> bool:
+        """Whether a Python file differs in the text of these functions, or of those in them, alone.
+
+        Imports may differ as well.
+        """
+        base, head = (self.sides[side].source(path) for side in (BASE, HEAD))
+        if base is None or head is None:
+            return False
+
+        def is_in(name: str) -> bool:
+            return any(f"{name}.".startswith(f"{function}.") for function in functions)
+
+        statements = [
+            statement
+            for statement in _edited_statements(base, head)
+            if not (statement.imported or (statement.defines and is_in(statement.defines)))
+        ]
+        return not statements and all(map(is_in, changed_functions(base, head)))
+
     def is_fixture(self, path: str, name: str) -> bool:
         """Whether a function of a file is a fixture of pytest, by its decorators."""
         return any(
