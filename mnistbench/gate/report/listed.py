@@ -32,7 +32,7 @@ def report(header: GateHeader) -> Report:
             tuple(f"{case}: {'; '.join(why)}" for case, why in _reasons(header).items()),
         ),
         Block("The same code", tuple(reach.same)),
-        Block("Not compared", tuple(_not_compared(header))),
+        Block("Notes", tuple(_notes(header))),
         Block("Changed code", tuple(_without_case(header))),
         Block("Result", (sentence,)),
     ]
@@ -43,6 +43,7 @@ def report(header: GateHeader) -> Report:
         base_rule=header.base_rule or None,
         head=header.head,
         arguments=header.arguments,
+        carried=header.carried,
         cases=[
             {"node_id": case, "label": sides.labels[case], "reasons": why}
             for case, why in _reasons(header).items()
@@ -67,7 +68,9 @@ def _reasons(header: GateHeader) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _not_compared(header: GateHeader) -> Iterable[str]:
+def _notes(header: GateHeader) -> Iterable[str]:
+    """Yield what is measured as the head has it, and which cases are not compared."""
+    yield from (f"{name}: measured on both sides as the head has it" for name in header.carried)
     for what, cases in (
         ("only in the base", header.sides.only_base),
         ("only in the head", header.sides.only_head),

@@ -28,13 +28,17 @@ def listed(**changes):
 
 def test_each_case_to_measure_has_its_reasons_and_the_rest_is_named():
     text = render(
-        listed(reach=SOME, only_head=["bench.py::new"], base_rule="the parent"), "terminal"
+        listed(
+            reach=SOME, only_head=["bench.py::new"], base_rule="the parent", carried=("bench.py",)
+        ),
+        "terminal",
     )
     for line in (
         "base: origin/main (1a2b3c4), the parent",
         f"{CASE}: {'; '.join(REASONS)}",
         "bench.py::one",
         "bench.py::new: only in the head",
+        "bench.py: measured on both sides as the head has it",
         "pkg/b.py:g: run or used by no case",
         "pkg/c.py:h: its callers are compiled",
         "data/y.db: changed, and not seen in use",
