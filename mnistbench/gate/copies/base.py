@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +170,7 @@ class _Clone:
     def fetch(self, *wanted: str) -> str:
         """Return the command that brings what a shallow or partial clone does not have."""
         unshallow = ["--unshallow"] if self.is_shallow else []
-        return " ".join(["git", "fetch", *unshallow, self.remote, *wanted])
+        return shlex.join(["git", "fetch", *unshallow, self.remote, *wanted])
 
 
 # ---- The rules -----------------------------------------------------------------------------------

@@ -300,6 +300,12 @@ def test_a_value_that_names_no_branch_reaches_no_command(project, name):
     assert "is not the name of a branch" in refusal(clone, environ)
 
 
+def test_a_command_to_copy_quotes_the_name_of_a_branch(project):
+    line = refusal(project.clone(), {"GITHUB_BASE_REF": "a;id"})
+    refspec = "+refs/heads/a;id:refs/remotes/origin/a;id"
+    assert line.endswith(f"has no branch origin/a;id; fetch it: git fetch origin '{refspec}'")
+
+
 # ---- A merge queue, a push -----------------------------------------------------------------------
 
 
