@@ -564,7 +564,7 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
         assert files[side]["cwd"] == str(tmp_path / side / "project")
         assert files[side]["hash"] == "7"
         assert jobs[side]["side"] == side
-    assert (jobs[HEAD]["selects"], jobs[HEAD]["folder"]) == (True, "bench")
+    assert (jobs[HEAD]["selects"], jobs[HEAD]["paths"]) == (True, ["bench"])
     assert jobs[HEAD]["arguments"] == ["bench", "-k", "step"]
     assert jobs[BASE]["selects"] is False
     assert (jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (["x.py"], [])
