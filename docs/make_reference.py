@@ -14,7 +14,8 @@ from mnistbench import cli
 from mnistbench.compare.criteria import Criteria
 from mnistbench.core import units
 from mnistbench.core.extras import install
-from mnistbench.core.options import Option, options_of
+from mnistbench.core.options import Option, ToolTable, options_of
+from mnistbench.gate.options import TOOL_TABLE
 from mnistbench.pytest_plugin.options import Options
 from mnistbench.suite.op_benchmark.options import CaseOptions
 
@@ -48,6 +49,7 @@ def _lines() -> Iterator[str]:
             if path
             else {}
         )
+        options = {name: option for name, option in options.items() if not option.file_key}
         if options:
             rows = ((_usage(option), _text(option.shown)) for option in options.values())
             yield from (*_table(("Argument", "Meaning"), rows), "")
@@ -72,12 +74,33 @@ def _lines() -> Iterator[str]:
         "options override them."
     )
     yield ""
-    configurable = [option for option in options_of(Criteria).values() if option.configurable]
-    rows = (
-        (f"`{option.key}`", "list of texts" if option.many else "text", _text(option.shown))
-        for option in configurable
+    yield from (*_table_of_settings(ToolTable("", Criteria)), "")
+    yield "## `[tool.mnistbench.gate]`"
+    yield ""
+    yield (
+        "`mnistbench gate` and `bisect` read these settings, and `judge` those that are no "
+        "thresholds. Options override them; the entries of `accept` are added to `--accept`."
     )
-    yield from _table(("Setting", "Type", "Meaning"), rows)
+    yield ""
+    yield from _table_of_settings(TOOL_TABLE)
+
+
+def _table_of_settings(table: ToolTable) -> Iterator[str]:
+    rows = (
+        (f"`{key}`", _type(option), _text(option.shown)) for key, option in table.options.items()
+    )
+    return _table(("Setting", "Type", "Meaning"), rows)
+
+
+def _type(option: Option) -> str:
+    """Return the type of a setting in a file."""
+    if not option.metavar:
+        return "true or false"
+    if option.table_kind:
+        return "list of tables: `case`, `reason` and perhaps `until`"
+    return (
+        "text, or list of texts" if option.file_key else "list of texts" if option.many else "text"
+    )
 
 
 def _settings(settings: type) -> Iterator[str]:

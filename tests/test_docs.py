@@ -162,7 +162,11 @@ MEASUREMENTS = {
         "course.classroom.teacher.merge_command.gather",
         "course.classroom.teacher.rerun_command.gather",
     ),
-    "gate": ("gate.commands.gate.measure", "gate.qualification.measurement.qualify"),
+    "gate": (
+        "gate.copies.base.base_of",
+        "gate.commands.gate.measure",
+        "gate.qualification.measurement.qualify",
+    ),
     "lab": (
         "course.lab.command._measure",
         "course.lab.command._merge",

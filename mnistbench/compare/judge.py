@@ -27,7 +27,7 @@ from mnistbench.compare.quantities import Measurement, iteration_of, operations_
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import OUTSIDE, RUNTIME
-from mnistbench.judging.acceptance import Acceptance, cases_written, check_cases
+from mnistbench.judging.acceptance import WARN, Acceptance, cases_written, check_cases
 from mnistbench.judging.findings import accept_limit, is_named_by, unused
 from mnistbench.judging.kinds import ITERATION, OPERATION, OTHER, REPLACED
 from mnistbench.judging.verdicts import (
@@ -189,7 +189,7 @@ class Judgement:
         if not self.asked:
             return 0
         open_problems = sum(not problem.excused for problem in self.problems)
-        return open_problems + (0 if self.criteria.inconclusive == "ok" else len(self.noise))
+        return open_problems + (0 if self.criteria.inconclusive == WARN else len(self.noise))
 
     @property
     def open_operations(self) -> tuple[Finding, ...]:

@@ -28,6 +28,7 @@ from mnistbench.compare.quantities import Measurement
 from mnistbench.core import units
 from mnistbench.core.operation import operation_cells, operation_name
 from mnistbench.core.record import finite
+from mnistbench.judging.acceptance import WARN
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.kinds import OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import (
@@ -630,7 +631,7 @@ def verdict_lines(judgement: Judgement) -> Iterable[str]:
     for finding in judgement.noise:
         criteria = judgement.criteria
         option = criteria.flag("--inconclusive")
-        excuse = f" (passed over: {option} ok)" if criteria.inconclusive == "ok" else ""
+        excuse = f" (passed over: {option} {WARN})" if criteria.inconclusive == WARN else ""
         yield (
             f"inconclusive: {_described(finding)}; "
             f"the limit is {units.percent(finding.measured.threshold)}, "
@@ -687,7 +688,7 @@ def _way_out(finding: Finding, option: str) -> str:
     larger = "" if is_above else " give a larger limit,"
     return (
         f"{_exceeded(finding)}; save more base runs or measure on a quieter machine,{larger} or "
-        f"add {option} ok"
+        f"add {option} {WARN}"
     )
 
 

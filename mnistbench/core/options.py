@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,16 +65,21 @@ class Option(Generic[_T]):
     required: bool = True  # of a positional argument
     configurable: bool = False  # allowed in a configuration file
     after_dashes: bool = False  # the texts after --, which argparse does not read
+    # Reads an entry of a list in a configuration file that is a table, not a text. Such entries are
+    # added to those of the command line.
+    table_kind: Callable[[Mapping[str, Any]], _T] | None = None
+    # Key in configuration files of paths that the command line does not have; else empty.
+    file_key: str = ""
 
     @property
     def name(self) -> str:
         """How errors name it: ``--op-fail``, ``FILE``."""
-        return self.flags[0] if self.flags else self.metavar
+        return self.flags[0] if self.flags else self.file_key or self.metavar
 
     @property
     def key(self) -> str:
         """The key in configuration files."""
-        return self.name.removeprefix("--").replace("-", "_")
+        return self.file_key or self.name.removeprefix("--").replace("-", "_")
 
     @property
     def pytest_flag(self) -> str:
@@ -118,8 +124,11 @@ class Option(Generic[_T]):
             return tuple(self._value(text, name) for text in words)
         return self._value(words, name)
 
-    def _value(self, text: str, name: str) -> _T:
+    def _value(self, text: str | Mapping[str, Any], name: str) -> _T:
         try:
+            if not isinstance(text, str):
+                assert self.table_kind is not None  # tool_table checks the types
+                return self.table_kind(text)
             if not text.strip():  # an unset variable of a script must not disable a threshold
                 raise ValueError("is empty; give a value, or leave it out")  # noqa: TRY301
             return self.kind(text)
@@ -139,6 +148,7 @@ def option(
     *,
     many: bool = False,
     configurable: bool = False,
+    table_kind: Callable[[Mapping[str, Any]], Any] | None = None,
 ) -> Any:
     """Return the field of an option with a value.
 
@@ -150,10 +160,18 @@ def option(
         metavar: placeholder of the value.
         many: whether it can be repeated; the field is a tuple.
         configurable: whether configuration files may have it.
+        table_kind: reads an entry of a configuration file, which is a table there.
     """
     return _declared(
         Option(
-            tuple(flags.split()), metavar, kind, default, text, many=many, configurable=configurable
+            tuple(flags.split()),
+            metavar,
+            kind,
+            default,
+            text,
+            many=many,
+            configurable=configurable,
+            table_kind=table_kind,
         )
     )
 
@@ -180,6 +198,16 @@ def after_dashes(metavar: str, text: str) -> Any:
     """
     return _declared(
         Option((), metavar, str, None, text, many=True, required=False, after_dashes=True)
+    )
+
+
+def path_setting(key: str, kind: Kind[Any], text: str) -> Any:
+    """Return the field of paths that configuration files alone have: one of them, or a list.
+
+    The field is a tuple. In the file they are relative to its folder, the values to this one.
+    """
+    return _declared(
+        Option((), "PATH", kind, None, text, many=True, configurable=True, file_key=key)
     )
 
 
@@ -237,6 +265,8 @@ def add_options(parser: argparse.ArgumentParser, settings: type) -> None:
     """
     for name, declared in options_of(settings).items():
         text = declared.shown.replace("%", "%%")
+        if declared.file_key:
+            continue
         if declared.after_dashes:
             parser.usage = f"%(prog)s [options] [-- {declared.metavar} ...]"
             parser.epilog = f"Arguments after --: {text}"
@@ -267,7 +297,7 @@ def read(
     """Return the settings; the command line overrides the configuration file.
 
     A field ``given_fields`` of the dataclass that is no option gets the names of the fields that
-    have a value in one of them, and a field ``in_pytest`` whether options are spelled as there.
+    the command line gives, and a field ``in_pytest`` whether options are spelled as there.
 
     Args:
         settings: the dataclass.
@@ -279,27 +309,28 @@ def read(
         more: fields that are no options.
     """
     values = dict(more)
+    given = set()
     for name, declared in options_of(settings).items():
         words = command_line.get(name)
-        called = declared.pytest_flag if in_pytest else declared.name
         key = declared.pytest_key if in_pytest else declared.key
-        if (
-            words in (None, False, [])
-            and declared.configurable
-            and configured
-            and key in configured
-        ):
-            words = configured[key]
-            called = f"{key} in {file}"
-            if words == "":  # pytest's value of a key that its file does not have
-                continue
         if words not in (None, False, []):
-            values[name] = declared.read(words, called)
+            values[name] = declared.read(
+                words, declared.pytest_flag if in_pytest else declared.name
+            )
+            given.add(name)
+        if not declared.configurable or not configured or key not in configured:
+            continue
+        if in_pytest and configured[key] == "":  # pytest's value of a key that its file has not
+            continue
+        if name not in given:
+            values[name] = declared.read(configured[key], f"{key} in {file}")
+        elif declared.table_kind:
+            values[name] += declared.read(configured[key], f"{key} in {file}")
     names = {setting.name for setting in fields(settings)}  # type: ignore[arg-type]
     if in_pytest and "in_pytest" in names:
         values["in_pytest"] = True
     if "given_fields" in names:
-        values["given_fields"] = frozenset(values) - frozenset(more)
+        values["given_fields"] = frozenset(given)
     return settings(**values)
 
 
@@ -312,54 +343,106 @@ def plain(settings: Any, leave_out: Iterable[str] = ()) -> dict[str, Any]:
     }
 
 
-def tool_table(settings: type) -> tuple[dict[str, Any], Path | None]:
-    """Return ``[tool.mnistbench]`` of the nearest pyproject.toml, and the file.
+#: The tables below ``[tool.mnistbench]``.
+_TABLES = ("gate",)
 
-    The file is in this directory or above. It is not read for settings without an option that the
-    table may have, which is a configurable option with a value.
+
+@dataclass(frozen=True)
+class ToolTable:
+    """A table of pyproject.toml that several commands read, each what it has of it."""
+
+    name: str  # below [tool.mnistbench]; empty for that table itself
+    settings: type  # whose configurable options it may have
+
+    @property
+    def title(self) -> str:
+        """The heading of the table in the file."""
+        return f"[tool.mnistbench{self.name and f'.{self.name}'}]"
+
+    @property
+    def options(self) -> dict[str, Option[Any]]:
+        """Key -> option."""
+        return {
+            declared.key: declared
+            for declared in options_of(self.settings).values()
+            if declared.configurable
+        }
+
+
+def tool_table(settings: type) -> tuple[dict[str, Any], Path | None]:
+    """Return the table of these settings in the nearest pyproject.toml, and the file.
+
+    The table is ``[tool.mnistbench]``, or the attribute ``tool_table`` of the dataclass. The file
+    is in this directory or above. It is not read for settings without a configurable option.
     """
-    known = {
-        declared.key: declared
-        for declared in options_of(settings).values()
-        if declared.configurable and declared.metavar
-    }
+    table = getattr(settings, "tool_table", ToolTable("", settings))
+    known = table.options
     folders = (Path.cwd(), *Path.cwd().parents)
     files = (folder / "pyproject.toml" for folder in folders)
     file = next((file for file in files if file.is_file()), None)
     if file is None or not known:
         return {}, None
-    table = _table_of(file)
-    for key, value in table.items():
+    values = _table_of(file, table)
+    for key, value in values.items():
         if key not in known:
             raise UsageError(
-                f"{key} in {file}: is not a setting of [tool.mnistbench]; choose of "
-                f"{', '.join(known)}"
+                f"{key} in {file}: is not a setting of {table.title}; choose of {', '.join(known)}"
             )
-        texts = value if known[key].many and isinstance(value, list) else [value]
-        if not all(isinstance(text, str) for text in texts):
-            needed = "a string or a list of strings" if known[key].many else "a string"
-            raise UsageError(
-                f'{key} in {file}: {value!r} is not {needed}; write it in quotes, such as "10%"'
-            )
-        table[key] = texts if known[key].many else value
-    return table, file
+        words = _words(known[key], value, f"{key} in {file}")
+        if known[key].file_key and file.parent != Path.cwd():
+            words = [os.path.relpath(file.parent / text) for text in words]
+        values[key] = words
+    return values, file
 
 
-def _table_of(file: Path) -> dict[str, Any]:
-    """Return ``[tool.mnistbench]`` of a pyproject.toml; empty if it has none."""
+def _words(declared: Option[Any], value: Any, name: str) -> Any:
+    """Return the value of a setting as a command line would have it: texts, or a flag.
+
+    Raises:
+        UsageError: it has another type.
+    """
+    if not declared.metavar:
+        if isinstance(value, bool):
+            return value
+        raise UsageError(f"{name}: {value!r} is not true or false")
+    if declared.table_kind:
+        if isinstance(value, list) and all(isinstance(entry, dict) for entry in value):
+            return value
+        raise UsageError(f"{name}: {value!r} is not a list of tables; give [{{...}}, {{...}}]")
+    texts = value if declared.many and isinstance(value, list) else [value]
+    if not all(isinstance(text, str) for text in texts):
+        needed = "a string or a list of strings" if declared.many else "a string"
+        raise UsageError(f'{name}: {value!r} is not {needed}; write it in quotes, such as "10%"')
+    return texts if declared.many else value
+
+
+def _table_of(file: Path, wanted: ToolTable) -> dict[str, Any]:
+    """Return a table of a pyproject.toml; empty if the file does not have it."""
     import tomllib
 
     try:
-        tools = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
+        table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{file}: cannot be read as TOML ({error})") from None
-    table = tools.get("mnistbench", {}) if isinstance(tools, dict) else {}
-    if not isinstance(table, dict):
+    tools = table if isinstance(table, dict) else {}
+    table = _inner(tools, "mnistbench", "[tool.mnistbench]", file)
+    tables = {key: value for key, value in table.items() if isinstance(value, dict)}
+    for name in tables.keys() - {*_TABLES}:
         raise UsageError(
-            f"mnistbench in {file}: {table!r} is not a table; write [tool.mnistbench] and "
-            "settings below it"
+            f"{name} in {file}: is not a table of [tool.mnistbench]; choose of {', '.join(_TABLES)}"
         )
-    return table
+    if wanted.name:
+        return _inner(table, wanted.name, wanted.title, file)
+    return {key: value for key, value in table.items() if key not in tables}
+
+
+def _inner(table: Mapping[str, Any], name: str, title: str, file: Path) -> dict[str, Any]:
+    inner = table.get(name, {})
+    if not isinstance(inner, dict):
+        raise UsageError(
+            f"{name} in {file}: {inner!r} is not a table; write {title} and settings below it"
+        )
+    return inner
 
 
 def add_pytest_options(parser: pytest.Parser, title: str, text: str, settings: type) -> None:

@@ -1,7 +1,7 @@
 """The flow of a gate: it surveys both sides, measures and judges them, and looks for the causes.
 
-In the order of reading: :func:`measure`, :func:`surveyed`, :func:`run` and :func:`_explained`. The
-report of the verdict is made by ``commands``.
+In the order of reading: :func:`measure`, :func:`surveyed`, :func:`run` and :func:`_explained`;
+:func:`listed` ends after the survey. The report of the verdict is made by ``commands``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from mnistbench.gate.decide.statistics.raw_samples import (
     ENDING,
     INTERRUPTED,
     End,
+    GateHeader,
     NotSavedError,
     Recorded,
     append,
@@ -74,6 +75,23 @@ class SurveyedGate:
 
     rounds: Rounds
     code: ComparedCode
+
+
+def listed(options: GateOptions, progress: Progress, seed: int | None = None) -> GateHeader:
+    """Survey both sides and measure nothing; return the header that the samples would have.
+
+    Args and errors are those of :func:`measure`.
+    """
+    here = Path.cwd().resolve()
+    seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
+    _check(options, here)
+    pythons = interpreters(options, progress.say)
+    with scratch("gate") as folder:
+        setup = _setup(options, pythons.paths, here, folder)
+        longest_call_s = longest_first_call_s(options.budget_s)
+        log = folder / "log"
+        sides = survey_sides(options, setup, longest_call_s, here, seed, log, progress)
+        return replace(sides.header, interpreter=pythons.chosen)
 
 
 @contextmanager

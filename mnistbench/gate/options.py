@@ -10,20 +10,23 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from mnistbench.core import options
+from mnistbench.core import options, units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import usable_cpus
 from mnistbench.core.options import (
+    ToolTable,
     after_dashes,
     one_of,
     option,
     path,
+    path_setting,
     seconds,
     share,
     switch,
@@ -33,7 +36,7 @@ from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.environments.packages import requirement
 from mnistbench.gate.environments.python import checked
 from mnistbench.gate.words import BASE, HEAD, THREADS
-from mnistbench.judging.acceptance import Waivers
+from mnistbench.judging.acceptance import Acceptance, Waivers, accept, inconclusive
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, MEAN, MEMORY
 
@@ -80,6 +83,38 @@ def shard(text: str) -> Shard:
     return Shard(int(numbers[1]), int(numbers[2]))
 
 
+def threshold_of_cases(text: str) -> float:
+    """Return a share that is not too small to be judged."""
+    value = share()(text)
+    if value < LEAST_THRESHOLD:
+        least = f"{100 * LEAST_THRESHOLD:g}%"
+        raise ValueError(
+            f"is below {least}, three times the difference that the same code may show; give "
+            f"{least} or more"
+        )
+    return value
+
+
+_UNITS_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def short_time(text: str) -> float:
+    """Return a time in nanoseconds: ``1us``, ``500ns``, ``2.5ms``, ``0``."""
+    time = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ns|us|ms|s)", text.strip(), re.ASCII)
+    if text.strip() == "0":
+        return 0.0
+    if not time:
+        raise ValueError("is not a time with a unit; give 1us, 500ns, 2ms or 0")
+    return float(time[1]) * _UNITS_NS[time[2]]
+
+
+def path_of_cases(text: str) -> str:
+    """Return a file, a folder or a node id."""
+    if text.startswith("-"):
+        raise ValueError("is an option of pytest; name files, folders or tests")
+    return text
+
+
 def python(text: str) -> str:
     """Return the absolute path of an interpreter that can run a side."""
     return checked(text).path
@@ -113,14 +148,21 @@ class JudgedQuantity(Protocol):
     def is_case(self) -> bool: ...
     @property
     def is_once(self) -> bool: ...
+    @property
+    def reference_ns(self) -> float: ...
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The smallest changes that matter, as shares."""
+    """The smallest changes that matter: as shares, and as a time that they have to reach, too."""
 
     case: float = option(
-        "--threshold", share(), "2%", "smallest slowdown of a case that matters", "SHARE"
+        "--threshold",
+        threshold_of_cases,
+        "2%",
+        "smallest slowdown of a case that matters",
+        "SHARE",
+        configurable=True,
     )
     operation: float = option(
         "--op-threshold", share(), "5%", "smallest slowdown of an operation that matters", "SHARE"
@@ -133,6 +175,15 @@ class Thresholds:
         "SHARE",
     )
 
+    floor_ns: float = option(
+        "--floor",
+        short_time,
+        "0",
+        "smallest slowdown of a call that matters, as a time: 1us; smaller ones never fail",
+        "TIME",
+        configurable=True,
+    )
+
     @property
     def is_below_full(self) -> bool:
         """Whether the threshold of cases is below FULL_CASE."""
@@ -143,15 +194,36 @@ class Thresholds:
 
         That of ADDED is a share of the case.
         """
+        return max(self._share_of(quantity), self._floor_of(quantity))
+
+    def pass_limit(self, quantity: JudgedQuantity) -> float:
+        """Return the slowdown of this quantity that a pass has to rule out."""
+        if quantity.kind == MEAN:
+            return max(MEAN_FACTOR * self.case, self._floor_of(quantity))
+        return self.of(quantity)
+
+    def is_by_floor(self, quantity: JudgedQuantity) -> bool:
+        """Whether the floor is what limits this quantity, not the share."""
+        return self._floor_of(quantity) > self._share_of(quantity)
+
+    def limit_text(self, quantity: JudgedQuantity) -> str:
+        """Return the smallest change of this quantity that matters, as texts show it."""
+        if self.is_by_floor(quantity):
+            return units.duration(self.floor_ns)
+        return units.percent(self.of(quantity))
+
+    def _share_of(self, quantity: JudgedQuantity) -> float:
         if quantity.is_case:
             return self.case
         if quantity.is_once:
             return MEMORY_SHARE if quantity.kind == MEMORY else self.once
         return self.operation * LARGE_SHARE if quantity.kind == ADDED else self.operation
 
-    def pass_limit(self, quantity: JudgedQuantity) -> float:
-        """Return the slowdown of this quantity that a pass has to rule out."""
-        return MEAN_FACTOR * self.case if quantity.kind == MEAN else self.of(quantity)
+    def _floor_of(self, quantity: JudgedQuantity) -> float:
+        """Return the floor as a share; 0 for what occurs once in a process."""
+        if not self.floor_ns or quantity.is_once:
+            return 0.0
+        return self.floor_ns / quantity.reference_ns if quantity.reference_ns else math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,20 +237,25 @@ class JudgeOptions(Thresholds, Waivers):
     require_coverage: bool = switch(
         "--require-coverage",
         "exit code 2 if there is changed code, or a changed file, that no case uses",
+        configurable=True,
     )
+    report_only: bool = switch(
+        "--report-only", "exit code 0 whatever the gate finds; wrong usage still fails"
+    )
+    accept: tuple[Acceptance, ...] = accept(configurable=True)
+    inconclusive: str = inconclusive(configurable=True)
     format: str = options.output_format()
     output: Path | None = options.output()
+    expired: tuple[Acceptance, ...] = ()  # of ``accept`` those that no longer hold
 
     def __post_init__(self) -> None:
-        """Check the options."""
+        """Check the options, and take from ``accept`` what no longer holds."""
         super().__post_init__()
-        if self.case < LEAST_THRESHOLD:
-            least = f"{100 * LEAST_THRESHOLD:g}%"
-            fault = (
-                f"{100 * self.case:g}% is below {least}, three times the difference that the same "
-                "code may show"
-            )
-            raise UsageError(f"--threshold: {fault}; give {least} or more")
+        today = datetime.now(UTC).date()
+        expired = [one for one in self.accept if one.until and one.until < today]
+        holding = [one for one in self.accept if one not in expired]
+        object.__setattr__(self, "accept", tuple(holding))
+        object.__setattr__(self, "expired", (*self.expired, *expired))
 
 
 # ---- What is measured ----------------------------------------------------------------------------
@@ -199,7 +276,17 @@ class RunOptions(JudgeOptions):
         "N",
     )
     budget_s: float | None = option(
-        "--budget", seconds, None, "time limit, such as 5m or 300s", "TIME"
+        "--budget",
+        seconds,
+        None,
+        "time limit, such as 5m or 300s",
+        "TIME",
+        configurable=True,
+    )
+    paths: tuple[str, ...] = path_setting(
+        "paths",
+        path_of_cases,
+        "files, folders or tests to measure if the command line names none",
     )
     all_cases: bool = switch(
         "--all-cases", "measure all cases, also those that run the same code on both sides"
@@ -291,7 +378,8 @@ class BaseOptions:
         None,
         (
             "commit, branch or tag to compare with, or the folder of another checkout; main... is "
-            "the merge base with main, ./NAME always a folder"
+            "the merge base with main, ./NAME always a folder (default: where HEAD left the target "
+            "of the pull request or the default branch)"
         ),
         "BASE",
     )
@@ -299,7 +387,7 @@ class BaseOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class GateOptions(RunOptions, SideOptions, BaseOptions):
-    """What a gate measures; without a base, that is the working tree as well.
+    """What a gate measures; without a base, that is the working tree on both sides.
 
     Help shows the options of the last base first.
     """
@@ -323,6 +411,7 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
     )
     bisect: bool = switch("--bisect", "exit code 125 instead of 2, for git bisect run")
     format: str = options.output_format(["html"])
+    base_rule: str = ""  # why the base was chosen; empty if it is given
     only: tuple[str, ...] = ()  # node ids of the cases to measure; all that pytest selects if empty
     given_fields: frozenset[str] = frozenset()  # fields that the command line gives
 
@@ -332,6 +421,10 @@ class GateOptions(RunOptions, SideOptions, BaseOptions):
         self._check_environments()
         if self.bisect and self.shard.of > 1:
             raise UsageError("--bisect: cannot be given with --shard; remove one of them")
+
+
+#: What the project's file may have for the commands that run or judge gates.
+TOOL_TABLE = ToolTable("gate", GateOptions)
 
 
 def budget_text(seconds: float) -> str:

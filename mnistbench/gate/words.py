@@ -67,3 +67,6 @@ TOOL_FILES = ("pyproject.toml", "setup.cfg", "tox.ini")
 CONFIGURATION_FILES = frozenset({*PYTEST_FILES, *TOOL_FILES})
 #: Names of asv's configuration, which says in which folder the benchmarks of a suite are.
 ASV_FILES = frozenset({"asv.conf.json", "asv.conf.jsonc"})
+
+#: Folders whose cases are measured if nobody names any: those of them that have cases.
+DEFAULT_FOLDERS = ("bench", "benchmarks", "tests/benchmarks")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 from fnmatch import fnmatchcase
+from typing import Any
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import one_of, option, pytest_flag, switch
@@ -17,6 +19,10 @@ LARGEST_LIMIT = 1e4
 #: A name may have any character.
 _LIMITED = re.compile(r"(?P<pattern>.*\S)\s*:\s*(?P<percent>\d+(?:\.\d+)?)\s*%", re.DOTALL)
 
+#: Keys of an acceptance in a configuration file.
+_KEYS = ("case", "reason", "until")
+_EXAMPLE = '{case = "CASE:OP:5%", reason = "TEXT", until = 2030-12-31}'
+
 
 @dataclass(frozen=True)
 class Acceptance:
@@ -24,6 +30,9 @@ class Acceptance:
 
     pattern: str  # CASE:OP; * matches anything
     limit: float  # how much slower it may get, as a share of the base: 0.05 is 5 %
+    reason: str = ""  # why it is intended, shown in reports
+    until: date | None = None  # the last day on which it holds; None: always
+    is_standing: bool = False  # in the project's file, so it need not match in each report
 
     @classmethod
     def parse(cls, text: str) -> Acceptance:
@@ -45,6 +54,31 @@ class Acceptance:
         if not 0 < limit <= LARGEST_LIMIT:
             raise ValueError("has a limit that allows nothing or everything; give CASE:OP:5%")
         return cls(pattern, limit)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Acceptance:
+        """Read an entry of a configuration file: ``case``, ``reason`` and perhaps ``until``.
+
+        Raises:
+            ValueError: names the key that is missing, unknown or wrong.
+        """
+        unknown = sorted(table.keys() - _KEYS)
+        if unknown:
+            raise ValueError(f"has an unknown key {unknown[0]!r}; choose of {', '.join(_KEYS)}")
+        for key in ("case", "reason"):
+            text = table.get(key)
+            if not isinstance(text, str) or not text.strip():
+                needed = "a text" if key in table else "a key"
+                raise ValueError(f"needs {needed} {key!r}, such as {_EXAMPLE}")
+        until = table.get("until")
+        # A date with a time is a date, too.
+        if until is not None and (not isinstance(until, date) or isinstance(until, datetime)):
+            raise ValueError(f"needs a day {'until'!r} without quotes, such as {_EXAMPLE}")
+        try:
+            parsed = cls.parse(table["case"])
+        except ValueError as error:
+            raise ValueError(f"has a key 'case' that {error}") from None
+        return replace(parsed, reason=table["reason"].strip(), until=until, is_standing=True)
 
     def matches(self, case_names: Iterable[str], quantity_names: Collection[str]) -> bool:
         """Whether the pattern matches a name of a case and a name of one of its quantities.
@@ -111,24 +145,38 @@ def check_cases(
             written = acceptance.case_name({name for case in cases for name in names[case]})
             quantity = acceptance.pattern.removeprefix(written)
             specific = Acceptance(f"{cases[0]}{quantity}", acceptance.limit).text
+            where = "accept in pyproject.toml" if acceptance.is_standing else flag
+            one = repr(specific) if acceptance.is_standing else f"{flag} {shlex.quote(specific)}"
             raise UsageError(
-                f"{flag}: {acceptance.text!r} names {len(cases)} cases: "
-                f"{units.and_so_on(cases)}; name one of them, {flag} {shlex.quote(specific)}, "
-                "or write * for what differs to accept several"
+                f"{where}: {acceptance.text!r} names {len(cases)} cases: "
+                f"{units.and_so_on(cases)}; name one of them, {one}, or write * for what differs "
+                "to accept several"
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Waivers:
-    """What does not fail although it would.
+#: What an inconclusive result does: exit code 2, or 0 if only noise or the budget leaves it open.
+FAIL = "fail"
+WARN = "warn"
 
-    Never in a configuration file: each is a decision about one change.
-    """
 
-    allow_missing: bool = switch(
-        "--allow-missing", "do not fail if a case or a table of the base is missing"
+def inconclusive(*, configurable: bool = False) -> Any:
+    """Declare what an inconclusive result does."""
+    return option(
+        "--inconclusive",
+        one_of(FAIL, WARN),
+        FAIL,
+        (
+            "what an inconclusive result does: fail (exit code 2; 8 under pytest), or warn (exit "
+            "code 0 and a sentence, if only noise or the budget leaves it open)"
+        ),
+        "WHAT",
+        configurable=configurable,
     )
-    accept: tuple[Acceptance, ...] = option(
+
+
+def accept(*, configurable: bool = False) -> Any:
+    """Declare the intended slowdowns."""
+    return option(
         "--accept",
         Acceptance.parse,
         None,
@@ -138,7 +186,19 @@ class Waivers:
         ),
         "CASE:OP:LIMIT",
         many=True,
+        configurable=configurable,
+        table_kind=Acceptance.from_table,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waivers:
+    """What does not fail although it would."""
+
+    allow_missing: bool = switch(
+        "--allow-missing", "do not fail if a case or a table of the base is missing"
+    )
+    accept: tuple[Acceptance, ...] = accept()
     reason: str = option(
         "--reason",
         str.strip,
@@ -146,16 +206,7 @@ class Waivers:
         "why the accepted slowdowns are intended, shown in the report",
         "TEXT",
     )
-    inconclusive: str = option(
-        "--inconclusive",
-        one_of("fail", "ok"),
-        "fail",
-        (
-            "what an inconclusive result does: fail (exit code 2; 8 under pytest), or ok (exit "
-            "code 0 if only noise or the budget leaves it open)"
-        ),
-        "WHAT",
-    )
+    inconclusive: str = inconclusive()
 
     in_pytest: bool = False  # the options are spelled as in pytest
 
@@ -164,14 +215,20 @@ class Waivers:
         return pytest_flag(name) if self.in_pytest else name
 
     def __post_init__(self) -> None:
-        """Check that accepted changes have a reason."""
-        if self.accept and not self.reason:
-            raise UsageError(
-                f"{self.flag('--accept')}: {self.accept[0].text!r} needs a reason for the "
-                f"report; add {self.flag('--reason')} TEXT"
-            )
-        if self.reason and not self.accept:
+        """Check that accepted changes have a reason, and give them that of the command line."""
+        if self.reason and all(acceptance.is_standing for acceptance in self.accept):
             raise UsageError(
                 f"{self.flag('--reason')}: {self.reason!r} is given without "
                 f"{self.flag('--accept')}; add {self.flag('--accept')} CASE:OP:LIMIT"
             )
+        accepted = tuple(
+            replace(acceptance, reason=acceptance.reason or self.reason)
+            for acceptance in self.accept
+        )
+        for acceptance in accepted:
+            if not acceptance.reason:
+                raise UsageError(
+                    f"{self.flag('--accept')}: {acceptance.text!r} needs a reason for the "
+                    f"report; add {self.flag('--reason')} TEXT"
+                )
+        object.__setattr__(self, "accept", accepted)

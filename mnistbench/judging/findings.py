@@ -38,15 +38,27 @@ def is_named_by(finding: Acceptable, acceptance: Acceptance) -> bool:
     return acceptance.matches(finding.case_names, finding.quantity_names)
 
 
+def acceptance_of(finding: Acceptable, acceptances: Iterable[Acceptance]) -> Acceptance | None:
+    """Return the ``--accept`` with the largest limit that applies; None if none does."""
+    return max(
+        _matching(finding, acceptances), key=lambda acceptance: acceptance.limit, default=None
+    )
+
+
 def accept_limit(finding: Acceptable, acceptances: Iterable[Acceptance]) -> float | None:
     """Return the largest limit of an ``--accept`` that applies, as a share; None if none does."""
-    return max((acceptance.limit for acceptance in _matching(finding, acceptances)), default=None)
+    acceptance = acceptance_of(finding, acceptances)
+    return acceptance.limit if acceptance else None
 
 
 def unused(acceptances: Sequence[Acceptance], findings: Iterable[Acceptable]) -> tuple[str, ...]:
-    """Return the ``--accept`` values that apply to no finding."""
+    """Return the values of the option that apply to no finding."""
     used = {acceptance for finding in findings for acceptance in _matching(finding, acceptances)}
-    return tuple(acceptance.text for acceptance in acceptances if acceptance not in used)
+    return tuple(
+        acceptance.text
+        for acceptance in acceptances
+        if acceptance not in used and not acceptance.is_standing
+    )
 
 
 def _matching(finding: Acceptable, acceptances: Iterable[Acceptance]) -> list[Acceptance]:

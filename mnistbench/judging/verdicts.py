@@ -19,6 +19,8 @@ SLOWER = "slower"
 IMPROVED = "improved"
 #: Verdict: the change is below the threshold.
 WITHIN = "within"
+#: Verdict of a gate: it changed by the threshold or more, but by less time than the floor.
+BELOW_FLOOR = "below the floor"
 #: Verdict: above the default threshold, but within the spread of the runs.
 SUSPECT = "suspect"
 #: Verdict: the first stage of a gate flagged it, and fresh trials did not confirm it. Kind of a
@@ -37,6 +39,7 @@ GRAVITY = (
     INCONCLUSIVE,
     CONTRADICTED,
     IMPROVED,
+    BELOW_FLOOR,
     WITHIN,
     UNCONFIRMED,
     INCOMPARABLE,
@@ -65,5 +68,5 @@ class Reason(NamedTuple):
 
     @property
     def is_excusable(self) -> bool:
-        """Whether ``--inconclusive ok`` lets a gate pass in spite of it."""
+        """Whether ``--inconclusive warn`` lets a gate pass in spite of it."""
         return self.kind in (NOISE, BUDGET)

@@ -156,7 +156,7 @@ def test_all_options_are_read():
         "allow_missing": True,
         "allow_incomparable": True,
         "pool_commits": True,
-        "inconclusive": "ok",
+        "inconclusive": "warn",
         "accept": ["a:b:5%", "a:c:12.5%"],
         "reason": "  exact  ",
     }
@@ -171,7 +171,7 @@ def test_all_options_are_read():
         allow_missing=True,
         allow_incomparable=True,
         pool_commits=True,
-        inconclusive="ok",
+        inconclusive="warn",
         accept=(Acceptance("a:b", 0.05), Acceptance("a:c", 0.125)),
         reason="exact",
     )

@@ -328,7 +328,7 @@ def test_noise_above_a_given_threshold_is_not_judged_unless_that_is_allowed():
         1,
         (),
     )
-    allowed = judged(eight(*UNSTEADY), NOISY, limits("10%", inconclusive="ok"))
+    allowed = judged(eight(*UNSTEADY), NOISY, limits("10%", inconclusive="warn"))
     assert (allowed.noise, allowed.outcome, allowed.open_questions) == (
         judgement.noise,
         "passed",
@@ -339,13 +339,14 @@ def test_noise_above_a_given_threshold_is_not_judged_unless_that_is_allowed():
 def test_allowing_noise_excuses_neither_a_regression_nor_what_is_missing():
     regressed = builders.base_runs(1, 9_000_000)[0]
     assert (
-        judged(eight(*UNSTEADY), regressed, limits("10%", inconclusive="ok")).outcome == "regressed"
+        judged(eight(*UNSTEADY), regressed, limits("10%", inconclusive="warn")).outcome
+        == "regressed"
     )
     more = builders.summary(
         builders.case_record(batch_size=1), saved_at="2026-11-20T09:00:00+00:00"
     )
     assert (
-        judged([more, *eight(*UNSTEADY)], NOISY, limits("10%", inconclusive="ok")).outcome
+        judged([more, *eight(*UNSTEADY)], NOISY, limits("10%", inconclusive="warn")).outcome
         == "inconclusive"
     )
 
@@ -371,7 +372,7 @@ def steady_and(*times):
     ("share", "criteria", "open_", "outcome"),
     [
         (0.10, limits("10%"), [], "inconclusive"),  # of a case of 7.5 ms
-        (0.10, limits("10%", inconclusive="ok"), [], "passed"),
+        (0.10, limits("10%", inconclusive="warn"), [], "passed"),
         (0.10, limits("150%"), [], "passed"),
         (0.10, limits("aten::mm:10%"), [], "passed"),  # no limit for it
         (0.09, limits("10%"), [CONV], "passed"),
@@ -390,7 +391,7 @@ def test_an_operation_that_cannot_be_judged_prevents_a_pass_if_large_or_named(
     assert [finding.measured.name for finding in judgement.open_operations] == open_
     assert judgement.outcome == outcome
     assert [finding.measured.name for finding in judgement.noise] == (
-        [CONV] if "inconclusive" in outcome or criteria.inconclusive == "ok" else []
+        [CONV] if "inconclusive" in outcome or criteria.inconclusive == "warn" else []
     )
     assert judgement.open_questions == (outcome == "inconclusive")
 
@@ -1334,7 +1335,7 @@ def test_noise_above_a_threshold_is_accepted_in_the_same_way():
 
     assert outcome(0.5) == ("passed", "accepted", ())
     assert outcome(0.2) == ("inconclusive", "", ())
-    assert outcome(0.2, inconclusive="ok") == ("passed", "", ())
+    assert outcome(0.2, inconclusive="warn") == ("passed", "", ())
 
 
 def test_the_limit_of_a_new_operation_is_a_share_of_the_iteration():

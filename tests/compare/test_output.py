@@ -374,8 +374,8 @@ def test_what_could_not_be_judged_is_named_with_what_to_do_about_it(golden):
     }
     judged = [*left_out, *bases], varying(1.4, (1, 1.3, 1.415))
     golden(report(*judged, **thresholds("10%"), **accepted), "comparison_undecided.txt")
-    assert "(passed over: --inconclusive ok)\n" in report(
-        *judged, **thresholds("10%"), **accepted, inconclusive="ok"
+    assert "(passed over: --inconclusive warn)\n" in report(
+        *judged, **thresholds("10%"), **accepted, inconclusive="warn"
     )
 
 
@@ -410,7 +410,7 @@ def test_passing_by_the_rule_of_runs_states_the_minimum_detectable_change():
         "thresholds: passed (minimum detectable change up to 85.2 %)\n"
     )
     noisy = report(
-        bases, builders.base_runs(1, 1_400_000)[0], **thresholds("10%"), inconclusive="ok"
+        bases, builders.base_runs(1, 1_400_000)[0], **thresholds("10%"), inconclusive="warn"
     )
     assert noisy.endswith("thresholds: passed, 1 inconclusive\n")
 
@@ -423,7 +423,7 @@ def test_a_case_that_cannot_be_judged_is_named_with_its_limit_and_what_to_do():
         "inconclusive: aten::mm, forward fc1 (step convnet-b16-cpu on digits), 1.10 ms -> 1.00 "
         "ms, -9.1 %; -1.3 % of the iteration; the limit is 10.0 %, the minimum detectable change "
         "85.2 %; save more base runs or measure on a quieter machine, give a larger limit, or add "
-        "--inconclusive ok"
+        "--inconclusive warn"
     )
 
 

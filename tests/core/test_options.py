@@ -10,6 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.options import (
     LARGEST_COUNT,
     Parser,
+    ToolTable,
     add_options,
     after_dashes,
     argument,
@@ -29,6 +31,7 @@ from mnistbench.core.options import (
     option,
     options_of,
     path,
+    path_setting,
     plain,
     read,
     seconds,
@@ -298,7 +301,10 @@ def test_command_without_configurable_options_does_not_read_the_project_file(pyp
         ),
         (
             "[tool.mnistbench]\nepochs = 3",
-            "epochs in FILE: is not a setting of [tool.mnistbench]; choose of op_fail, reason",
+            (
+                "epochs in FILE: is not a setting of [tool.mnistbench]; choose of op_fail, reason, "
+                "loud"
+            ),
         ),
         (
             "[tool.mnistbench]\nop_fail = 0.1",
@@ -313,8 +319,12 @@ def test_command_without_configurable_options_does_not_read_the_project_file(pyp
             "reason in FILE: ['a'] is not a string; write it in quotes",
         ),
         (
-            "[tool.mnistbench]\nloud = true",
-            "loud in FILE: is not a setting of [tool.mnistbench]; choose of op_fail, reason",
+            '[tool.mnistbench]\nloud = "yes"',
+            "loud in FILE: 'yes' is not true or false",
+        ),
+        (
+            "[tool.mnistbench.gat]\nfloor = 1",
+            "gat in FILE: is not a table of [tool.mnistbench]; choose of gate",
         ),
         (
             '[tool.mnistbench]\nop_fail = "2"',
@@ -330,6 +340,90 @@ def test_error_of_a_configuration_names_the_key_and_the_file(pyproject, text, me
     file = pyproject(text)
     with pytest.raises(UsageError) as error:
         read_line(configured=tool_table(Settings)[0], file=file)
+    assert str(error.value).startswith(message.replace("FILE", str(file)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wide(Settings):
+    """Settings of a table below, with what no command line has."""
+
+    paths: tuple[str, ...] = path_setting("paths", str, "files or folders")
+    tables: tuple[str, ...] = option(
+        "--entry",
+        str,
+        None,
+        "an entry",
+        "TEXT",
+        many=True,
+        configurable=True,
+        table_kind="".join,
+    )
+    given_fields: frozenset[str] = frozenset()
+
+
+class Narrow(Settings):
+    """A command that reads a part of the table."""
+
+    tool_table: ClassVar[ToolTable] = ToolTable("gate", Wide)
+
+
+class WideCommand(Wide):
+    tool_table: ClassVar[ToolTable] = ToolTable("gate", Wide)
+
+
+TABLE = """
+[tool.mnistbench]
+op_fail = "2%"
+[tool.mnistbench.gate]
+op_fail = "5%"
+paths = "bench/test_a.py::test_b"
+entry = [{a = 1, b = 2}]
+loud = true
+"""
+
+
+def test_a_command_reads_its_own_table(pyproject):
+    file = pyproject(TABLE)
+    assert tool_table(Settings) == ({"op_fail": ["2%"]}, file)
+    configured, nearest = tool_table(Narrow)
+    assert nearest == file
+    assert read(Narrow, {}, configured, file).fail == (0.05,)
+    settings = read(WideCommand, {"fail": ["9%"], "tables": ["x"]}, *tool_table(WideCommand))
+    assert (settings.fail, settings.loud) == ((0.09,), True)
+    assert settings.paths == ("../bench/test_a.py::test_b",)  # from the folder of the command
+    assert settings.tables == ("x", "ab")  # what the command line gives, and the entries
+    assert settings.given_fields == {"fail", "tables"}
+
+
+def test_a_path_of_the_file_is_no_option_of_the_command_line():
+    parser = Parser(prog="x")
+    add_options(parser, Wide)
+    assert "paths" not in parser.format_help()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gate = 3", "gate in FILE: 3 is not a table; write [tool.mnistbench.gate] and settings"),
+        (
+            "[tool.mnistbench.gate]\nseed = 1",
+            "seed in FILE: is not a setting of [tool.mnistbench.gate]; choose of op_fail, reason, ",
+        ),
+        (
+            "[tool.mnistbench.gate]\npaths = [1]",
+            "paths in FILE: [1] is not a string or a list of strings; write it in quotes",
+        ),
+        (
+            '[tool.mnistbench.gate]\nentry = ["a"]',
+            "entry in FILE: ['a'] is not a list of tables; give [{...}, {...}]",
+        ),
+    ],
+)
+def test_errors_of_a_table_below_name_it(pyproject, text, message):
+    prefix = "" if text.startswith("[") else "[tool.mnistbench]\n"
+    file = pyproject(f"{prefix}{text}\n")
+    with pytest.raises(UsageError) as error:
+        tool_table(WideCommand)
     assert str(error.value).startswith(message.replace("FILE", str(file)))
 
 

@@ -98,7 +98,7 @@ def here(tmp_path):
     """The user's tree; the base is the one beside it."""
     for name in ("base", "project"):
         (tmp_path / name / "bench").mkdir(parents=True)
-        (tmp_path / name / "bench/test_step.py").touch()
+        (tmp_path / name / "bench/test_step.py").write_text("def test_step(op_benchmark): ...\n")
     return tmp_path / "project"
 
 
@@ -143,7 +143,7 @@ class Trials:
         self.profiled = []  # cases whose functions are profiled
         self.looked = []  # the request of each survey
         self.packages = {side: {"torch": "2.15.0", "tqdm": "4"} for side in (BASE, HEAD)}
-        self.selects = lambda arguments, folder: ((folder, *arguments), ("step",))
+        self.selects = lambda arguments, paths: ((*paths, *arguments), ("step",))
         self.frameworks = {side: {"torch": "2.15.0"} for side in (BASE, HEAD)}
         self.failed = {BASE: {}, HEAD: {}}
         self.missing = {BASE: (), HEAD: ()}  # arguments of pytest
@@ -189,7 +189,7 @@ class Trials:
         self.looked.append(request)
         self.clock += self.loading
         self.before.get(0, lambda: None)()
-        arguments, phases = self.selects(request.selection.arguments, request.folder)
+        arguments, phases = self.selects(request.selection.arguments, request.paths)
         selection = Selection(tuple(filter(None, arguments)), phases)
         listings = {
             side: replace(self.listing(side), threads=int(setup.variables[side].get(THREADS, 0)))
@@ -935,10 +935,11 @@ def test_cases_of_one_side_that_cannot_be_measured_are_named(gate, trials):
 
 
 def test_what_the_survey_selects_is_measured_in_every_trial_and_kept(gate, trials):
-    trials.selects = lambda arguments, folder: (arguments, ())
+    trials.selects = lambda arguments, paths: (arguments, ())
     header = gate(trials=8, pytest=("-x", "bench/test_step.py")).header
     [request] = trials.looked
-    assert (request.selection.arguments, request.folder) == (("-x", "bench/test_step.py"), "bench")
+    arguments = ("-x", "bench/test_step.py")
+    assert (request.selection.arguments, request.paths) == (arguments, ("bench",))
     assert {plan.selection for plan, _, _ in trials.started} == {
         Selection(("-x", "bench/test_step.py"), ())
     }
@@ -949,7 +950,7 @@ def test_a_project_without_that_folder_is_searched_whole(gate, trials, here):
     (here / "bench/test_step.py").rename(here / "test_step.py")
     (here / "bench").rmdir()
     gate(trials=8)
-    assert trials.looked[0].folder == ""
+    assert trials.looked[0].paths == ()
     plan, _, _ = trials.started[0]
     assert plan.selection == Selection((), ("step",))
 
@@ -1448,7 +1449,7 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_trial
             heard.said[-1]
             == "the budget leaves 95 s, and 8 fresh trials take about 120 s; increase --budget"
         )
-        # With --inconclusive ok it does not pass: the slowdown may be there.
+        # With --inconclusive warn it does not pass: the slowdown may be there.
         assert not conclude(measured, JudgeOptions()).is_excusable
     else:
         assert measured.end.cut_short == ""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from dataclasses import replace
 
+import gate_builders
 import pytest
 
 from mnistbench.core.errors import UsageError
-from mnistbench.core.options import read
-from mnistbench.gate.options import SideOptions, shard
+from mnistbench.core.options import read, tool_table
+from mnistbench.gate.commands import bisect, gate, judge
+from mnistbench.gate.options import SideOptions, Thresholds, shard, short_time
 
 
 def options(**texts):
@@ -182,3 +186,144 @@ def test_a_relative_interpreter_becomes_absolute(tmp_path, monkeypatch):
     (tmp_path / "python").chmod(0o755)
     monkeypatch.chdir(tmp_path)
     assert options(head_python="./python").head_python == str(tmp_path / "python")
+
+
+# ---- Settings of the project ---------------------------------------------------------------------
+
+PROJECT = """
+[tool.mnistbench.gate]
+paths = ["bench", "more/test_b.py"]
+threshold = "3%"
+floor = "1us"
+budget = "5m"
+require_coverage = true
+inconclusive = "warn"
+accept = [
+  {case = "*:iteration:5%", reason = "exact sums"},
+  {case = "*:import:50%", reason = "a new parser", until = 9999-12-31},
+  {case = "*:fc1:7%", reason = "old", until = 2001-02-03},
+]
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Write a pyproject.toml into the current directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text):
+        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        return tmp_path / "pyproject.toml"
+
+    return write
+
+
+def settings_of(command, **command_line):
+    return read(command, command_line, *tool_table(command))
+
+
+def test_the_project_sets_what_holds_for_its_gates(project):
+    project(PROJECT)
+    settings = settings_of(gate.Settings)
+    assert settings.paths == ("bench", "more/test_b.py")
+    assert (settings.case, settings.floor_ns, settings.budget_s) == (0.03, 1_000, 300)
+    assert (settings.require_coverage, settings.inconclusive) == (True, "warn")
+    assert [one.reason for one in settings.accept] == ["exact sums", "a new parser"]
+    [expired] = settings.expired
+    assert (expired.text, str(expired.until)) == ("*:fc1:7%", "2001-02-03")
+    assert replace(settings) == settings
+
+
+def test_the_command_line_counts_before_the_project(project):
+    project(PROJECT)
+    settings = settings_of(
+        gate.Settings,
+        case="4%",
+        floor_ns="0",
+        budget_s="9s",
+        inconclusive="fail",
+        accept=["*:conv1:3%"],
+        reason="this change",
+    )
+    assert (settings.case, settings.floor_ns, settings.budget_s) == (0.04, 0, 9)
+    assert settings.inconclusive == "fail"
+    reasons = [one.reason for one in settings.accept]
+    assert reasons == ["this change", "exact sums", "a new parser"]
+
+
+def test_each_command_has_its_part_of_the_settings(project):
+    project(PROJECT)
+    searched = settings_of(bisect.Settings, range="pygments==1..2")
+    assert (searched.paths, searched.case) == (("bench", "more/test_b.py"), 0.03)
+    assert searched.budget_s == 300
+    judged = settings_of(judge.Settings, files=["raw.jsonl.gz"])
+    assert (judged.inconclusive, len(judged.accept)) == ("warn", 2)
+    # The thresholds of a gate are those of its samples.
+    assert judged.given_fields == {"files"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('threshold = "0.05%"', "threshold in FILE: '0.05%' is below 0.1%, three times the "),
+        ('floor = "1"', "floor in FILE: '1' is not a time with a unit; give 1us, 500ns, 2ms or 0"),
+        ("floor = 0", "floor in FILE: 0 is not a string; write it in quotes, such as "),
+        ('threshold = ""', "threshold in FILE: '' is empty; give a value, or leave it out"),
+        ('budget = "soon"', "budget in FILE: 'soon' is not a time; give 5m or 300s"),
+        ('paths = ["-k"]', "paths in FILE: '-k' is an option of pytest; name files, folders or "),
+        ('paths = ""', "paths in FILE: '' is empty; give a value, or leave it out"),
+        ('inconclusive = "ok"', "inconclusive in FILE: 'ok' is not known; choose fail or warn"),
+        ("require_coverage = 1", "require_coverage in FILE: 1 is not true or false"),
+        ("trials = 20", "trials in FILE: is not a setting of [tool.mnistbench.gate]; choose of "),
+        ('accept = "*:fc1:5%"', "accept in FILE: '*:fc1:5%' is not a list of tables; give "),
+        (
+            'accept = [{case = "*:fc1:5%"}]',
+            "accept in FILE: {'case': '*:fc1:5%'} needs a key 'reason', such as {case = ",
+        ),
+    ],
+)
+def test_a_wrong_setting_names_the_file_and_the_key(project, text, message):
+    file = project(f"[tool.mnistbench.gate]\n{text}\n")
+    with pytest.raises(UsageError) as refused:
+        settings_of(gate.Settings)
+    assert str(refused.value).startswith(message.replace("FILE", str(file)))
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"), [("1us", 1e3), ("500ns", 500), ("2.5 ms", 2.5e6), ("1s", 1e9), ("0", 0)]
+)
+def test_a_short_time_is_in_nanoseconds(text, ns):
+    assert short_time(text) == ns
+
+
+@pytest.mark.parametrize("text", ["1", "-1us", "us", "1 m", "1e3us", "1us 2us", "inf ns"])
+def test_what_is_no_short_time_is_refused(text):
+    with pytest.raises(ValueError, match=r"^is not a time with a unit; give 1us, "):
+        short_time(text)
+
+
+# ---- Limits --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("floor_ns", "changes", "limit", "text"),
+    [
+        (0, {}, 0.02, "2.0 %"),
+        (20_000, {}, 0.02, "2.0 %"),  # 4 ms, of which this is half a percent
+        (400_000, {}, 0.1, "400 us"),
+        (400_000, {"kind": "mean"}, 0.1, "400 us"),
+        (400_000, {"kind": "operation", "base": 1e6}, 0.4, "400 us"),
+        # Of a case of 4 ms, to which they add 1 ms.
+        (400_000, {"kind": "added", "base": 0.0, "head": 1e6}, 0.1, "400 us"),
+        (400_000, {"kind": "replaced", "base": 0.0}, math.inf, "400 us"),
+        (400_000, {"kind": "once"}, 0.2, "20.0 %"),
+        (400_000, {"kind": "memory"}, 0.1, "10.0 %"),
+    ],
+)
+def test_a_floor_raises_the_limits_of_what_is_short(floor_ns, changes, limit, text):
+    quantity = gate_builders.quantity((0.0,) * 8, **changes)
+    thresholds = Thresholds(floor_ns=floor_ns)
+    assert thresholds.of(quantity) == pytest.approx(limit)
+    assert thresholds.limit_text(quantity) == text
+    if changes.get("kind") == "mean":
+        assert thresholds.pass_limit(quantity) == pytest.approx(0.1)

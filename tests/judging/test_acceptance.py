@@ -2,13 +2,15 @@
 
 import re
 import shlex
+from dataclasses import replace
+from datetime import UTC, date, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import UsageError
-from mnistbench.judging.acceptance import LARGEST_LIMIT, Acceptance, check_cases
+from mnistbench.judging.acceptance import LARGEST_LIMIT, Acceptance, Waivers, check_cases
 
 
 @given(st.sampled_from(["a:b", "step convnet:aten::mm", "*:*", "50%:5%"]), st.integers(1, 10**6))
@@ -130,3 +132,58 @@ def test_the_longest_name_that_a_pattern_begins_with_is_its_case():
     check_cases([Acceptance("f:mul:iteration", 0.1)], names)
     with pytest.raises(UsageError, match="names 2 cases: one, two"):
         check_cases([Acceptance("f:add:iteration", 0.1)], names)
+
+
+# ---- In a configuration file ---------------------------------------------------------------------
+
+ENTRY = {"case": "test_a.py::test_b:iteration:5%", "reason": " exact sums "}
+
+
+def test_an_entry_of_a_file_has_a_reason_and_perhaps_a_last_day():
+    assert Acceptance.from_table(ENTRY) == Acceptance(
+        "test_a.py::test_b:iteration", 0.05, "exact sums", is_standing=True
+    )
+    assert Acceptance.from_table({**ENTRY, "until": date(2026, 12, 31)}).until == date(2026, 12, 31)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reason": None}, "needs a key 'reason', such as {case = "),
+        ({"reason": " "}, "needs a text 'reason', such as {case = "),
+        ({"case": 5}, "needs a text 'case', such as {case = "),
+        ({"case": "test_b"}, "has a key 'case' that needs a case, an operation and a limit"),
+        ({"until": "2026-12-31"}, "needs a day 'until' without quotes, such as {case = "),
+        ({"until": datetime(2026, 12, 31, tzinfo=UTC)}, "needs a day 'until' without quotes, "),
+        ({"till": date(2026, 12, 31)}, "has an unknown key 'till'; choose of case, reason, "),
+    ],
+    ids=str,
+)
+def test_a_wrong_entry_names_its_key(changes, message):
+    table = {key: value for key, value in {**ENTRY, **changes}.items() if value is not None}
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        Acceptance.from_table(table)
+
+
+def test_the_reason_of_the_command_line_is_that_of_its_own_acceptances():
+    standing = Acceptance.from_table(ENTRY)
+    given_one = Acceptance("*:fc1", 0.1)
+    waivers = Waivers(accept=(given_one, standing), reason="smaller")
+    assert [acceptance.reason for acceptance in waivers.accept] == ["smaller", "exact sums"]
+    assert replace(waivers) == waivers
+    with pytest.raises(UsageError, match=r"^--accept: '\*:fc1:10%' needs a reason"):
+        Waivers(accept=(given_one, standing))
+    with pytest.raises(UsageError, match=r"^--reason: 'smaller' is given without --accept"):
+        Waivers(accept=(standing,), reason="smaller")
+
+
+def test_an_ambiguous_entry_of_a_file_is_named_as_one():
+    standing = Acceptance.from_table({**ENTRY, "case": "test_b:iteration:5%"})
+    names = {f"test_{file}.py::test_b": {f"test_{file}.py::test_b", "test_b"} for file in "ac"}
+    with pytest.raises(UsageError) as error:
+        check_cases([standing], names)
+    assert str(error.value) == (
+        "accept in pyproject.toml: 'test_b:iteration:5%' names 2 cases: test_a.py::test_b, "
+        "test_c.py::test_b; name one of them, 'test_a.py::test_b:iteration:5%', or write * for "
+        "what differs to accept several"
+    )

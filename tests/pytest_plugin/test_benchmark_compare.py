@@ -341,7 +341,7 @@ def test_an_accepted_regression_and_a_case_that_may_be_missing_pass_and_are_echo
         "--op-accept=forward tiny-b4-cpu:*:1000000%",
         "--op-reason=new kernel",
         "--op-allow-missing",
-        "--op-inconclusive=ok",
+        "--op-inconclusive=warn",
     )
     result = project.run("--benchmark-compare", "--op-fail=10%", *accepted)
     assert result.ret == EXIT_PASSED

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from packaging.requirements import Requirement
 
 from mnistbench.core import units
-from mnistbench.core.options import argument, options_of
+from mnistbench.core.options import ToolTable, argument, options_of
 from mnistbench.gate.commands.bisection import (
     NOT_JUDGED,
     SLOWER,
@@ -27,11 +27,13 @@ from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.environments.releases import Range, release_range, releases
 from mnistbench.gate.flow import measure
-from mnistbench.gate.options import GateOptions, RunOptions
+from mnistbench.gate.options import TOOL_TABLE, GateOptions, RunOptions
 from mnistbench.gate.report.data import json_data
+from mnistbench.gate.report.outcome import excused
 from mnistbench.gate.report.outcome import last_line as gate_sentence
 from mnistbench.gate.report.rows import Rows, signed, table_name
 from mnistbench.gate.report.text import blocks as gate_blocks
+from mnistbench.judging.acceptance import FAIL
 from mnistbench.judging.verdicts import PASSED, REGRESSED
 from mnistbench.showing.output import CommandResult
 from mnistbench.showing.progress import Progress
@@ -42,6 +44,8 @@ from mnistbench.showing.table import Column, Table
 @dataclass(frozen=True, kw_only=True)
 class Settings(RunOptions):
     """The options of the command. Both sides of each gate are the working tree as it is."""
+
+    tool_table: ClassVar[ToolTable] = TOOL_TABLE
 
     range: Range = argument(
         "RANGE",
@@ -59,14 +63,17 @@ def run(settings: Settings) -> CommandResult:
     name = settings.range.name
     bisection = Bisection(name, releases(settings.range))
     run_options = {option: getattr(settings, option) for option in options_of(RunOptions)}
+    # The last line of the search says what excuses it, not those of its gates.
+    run_options |= {"inconclusive": FAIL, "report_only": False}
     with Progress(sys.stderr) as progress:
 
         def gate(release: str, only: tuple[str, ...], budget_s: float) -> tuple[str, Verdict]:
             base_with, head_with = (
                 (Requirement(f"{name}=={version}"),) for version in (bisection.releases[0], release)
             )
+            run_options["budget_s"] = budget_s
             request = GateOptions(
-                **{**run_options, "budget_s": budget_s},
+                **run_options,
                 base_with=base_with,
                 head_with=head_with,
                 only=only,
@@ -92,16 +99,21 @@ def run(settings: Settings) -> CommandResult:
             progress.say,
             budget_s=math.inf if settings.budget_s is None else settings.budget_s,
         )
-    return result_of(report(result), settings, result.outcome, is_excusable=result.is_excusable)
+    excuse = excused(result, settings)
+    return result_of(report(result, excuse), settings, result.outcome, excuse)
 
 
 # ---- Report --------------------------------------------------------------------------------------
 
 
-def report(bisection: Bisection) -> Report:
+def report(bisection: Bisection, excuse: str = "") -> Report:
     """Return the report of a search with one gate or more.
 
     It has the reports of the gates, a table of releases, and the outcome.
+
+    Args:
+        bisection: the search.
+        excuse: why its exit code is 0 whatever the outcome is; empty if it is not.
     """
     blocks: list[Block] = []
     for gate in bisection.gates:
@@ -117,8 +129,8 @@ def report(bisection: Bisection) -> Report:
                 ),
                 *rest,
             ]
-    outcome = last_line(bisection)
-    data = document("bisection", **_data(bisection))
+    outcome = "; ".join(filter(None, (last_line(bisection), excuse)))
+    data = document("bisection", **_data(bisection, outcome))
     return Report(
         outcome, [*blocks, _releases(bisection), Block("Result", (outcome,))], data, drawn=True
     )
@@ -226,11 +238,11 @@ def _regressions(gate: Gate) -> list[GateFinding]:
     )
 
 
-def _data(bisection: Bisection) -> dict[str, Any]:
+def _data(bisection: Bisection, sentence: str) -> dict[str, Any]:
     """Return the search for JSON, which docs/schema/bisection.json describes."""
     return {
         "outcome": bisection.outcome,
-        "sentence": last_line(bisection),
+        "sentence": sentence,
         "package": bisection.package,
         "releases": bisection.releases,
         "candidates": bisection.candidates,  # of which one is the first slower release

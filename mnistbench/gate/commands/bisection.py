@@ -133,12 +133,18 @@ class Bisection:
 
     @property
     def is_excusable(self) -> bool:
-        """Whether ``--inconclusive ok`` applies.
+        """Whether ``--inconclusive warn`` applies.
 
         Nothing is slower, and noise and the budget are the only reasons.
         """
         verdict = self.gates[0].verdict if self.gates else None
         return not self.candidates and verdict is not None and verdict.is_excusable
+
+    @property
+    def was_broken_off(self) -> bool:
+        """Whether the user has ended it, or its first gate has ended by an error."""
+        verdict = self.gates[0].verdict if self.gates else None
+        return self.stopped == INTERRUPTED.cut_short or verdict is None or verdict.was_broken_off
 
 
 def bisect(

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from mnistbench.core.options import argument, options_of, output_format, path
+from mnistbench.core.options import ToolTable, argument, options_of, output_format, path
 from mnistbench.gate.commands.result import result_of_verdict
 from mnistbench.gate.decide.statistics.shards import gather
 from mnistbench.gate.decide.verdict.verdict import conclude
-from mnistbench.gate.options import JudgeOptions, Thresholds
+from mnistbench.gate.options import TOOL_TABLE, JudgeOptions, Thresholds
 from mnistbench.showing.output import CommandResult
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(JudgeOptions):
     """The options of the command."""
+
+    tool_table: ClassVar[ToolTable] = TOOL_TABLE
 
     files: tuple[Path, ...] = argument(
         "FILE",
@@ -42,9 +44,9 @@ def run(settings: Settings) -> CommandResult:
     """
     samples = gather(settings.files)
     thresholds_of_gate: dict[str, Any] = {
-        name: samples.header.thresholds[name]
-        for name in options_of(Thresholds)
-        if name in samples.header.thresholds and name not in settings.given_fields
+        name: samples.header.thresholds.get(name, declared.empty)
+        for name, declared in options_of(Thresholds).items()
+        if name not in settings.given_fields
     }
     options = replace(settings, **thresholds_of_gate)
     return result_of_verdict(conclude(samples, options), options)

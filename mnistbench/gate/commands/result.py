@@ -11,6 +11,7 @@ from mnistbench.gate.qualification.result import with_qualification
 from mnistbench.gate.report.annotations import annotation_lines, outputs
 from mnistbench.gate.report.comment import first_screen
 from mnistbench.gate.report.data import json_data
+from mnistbench.gate.report.outcome import excused
 from mnistbench.gate.report.rows import SEE_ALL, Rows
 from mnistbench.gate.report.text import blocks
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
@@ -61,12 +62,13 @@ def result_of_verdict(verdict: Verdict, options: JudgeOptions) -> CommandResult:
         return JobMessages(annotation_lines(rows, checkout), outputs(rows))
 
     shown = with_qualification(report(verdict), verdict.recorded)
-    result = result_of(shown, options, verdict.outcome, is_excusable=verdict.is_excusable)
+    excuse = excused(verdict, verdict.options)
+    result = result_of(shown, options, verdict.outcome, excuse)
     return replace(result, job_messages=job_messages)
 
 
 def result_of(
-    report: Report, options: JudgeOptions, outcome: str, *, is_excusable: bool
+    report: Report, options: JudgeOptions, outcome: str, excuse: str = ""
 ) -> CommandResult:
     """Return a report, whose Markdown is cut to what GitHub takes, with the exit code.
 
@@ -74,11 +76,10 @@ def result_of(
         report: of the gate or the gates.
         options: of the command.
         outcome: PASSED, REGRESSED or INCONCLUSIVE.
-        is_excusable: whether ``--inconclusive ok`` applies.
+        excuse: why the exit code is 0 whatever the outcome is; empty if it is not.
     """
     limit = (MAX_COMMENT_BYTES, SEE_ALL)
     if options.everything:
         limit = (MAX_SUMMARY_BYTES, "to see all: --format json")
-    may_pass = outcome == INCONCLUSIVE and is_excusable and options.inconclusive == "ok"
-    code = _CODES[PASSED if may_pass else outcome]
+    code = EXIT_PASSED if excuse else _CODES[outcome]
     return CommandResult(replace(report, limit=limit), code, is_verdict=True)

@@ -87,9 +87,9 @@ class SurveyJob(Job):
     """List the cases of a side, with what each is and runs."""
 
     only: Sequence[str] | None = None  # node ids of the cases; all if None
-    # The process chooses arguments and phases, with this folder if the arguments have no path.
+    # The process chooses arguments and phases, with these paths if the arguments have none.
     selects: bool = False
-    folder: str = ""  # empty if it does not exist
+    paths: Sequence[str] = ()
     is_shard: bool = False  # the process sends its tests, and gets those to run
     follows_code: bool = True  # note which of the tree's code each test runs
     differing: Sequence[str] = ()  # files that differ between the trees, relative to them

@@ -85,7 +85,8 @@ def annotation_lines(rows: Rows, root: Path) -> list[str]:
 def _level(row: FindingRow, rows: Rows) -> str:
     """Return the level of a finding: ``error``, ``warning``, or empty for none."""
     if row.finding.fails:
-        return "error" if rows.verdict.outcome == REGRESSED else "warning"
+        blocks = rows.verdict.outcome == REGRESSED and not rows.verdict.options.report_only
+        return "error" if blocks else "warning"
     is_open = row.finding.verdict in (SLOWER, INCONCLUSIVE) and not row.finding.accepted
     return "warning" if is_open else ""
 

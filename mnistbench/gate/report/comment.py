@@ -12,7 +12,7 @@ from mnistbench.core import units
 from mnistbench.gate.decide.statistics.case_profile import OtherChange, ProfiledFunction
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.explain.texts import LIKELY, named
-from mnistbench.gate.report.outcome import counted_findings, limits_of_result, outcome_text
+from mnistbench.gate.report.outcome import counted_findings, excused, limits_of_result, outcome_text
 from mnistbench.gate.report.rows import FindingGroup, Rows, change_with_interval, rows_by_noun
 from mnistbench.gate.survey.reach.differences import GONE
 from mnistbench.judging.verdicts import IMPROVED, PASSED, REGRESSED
@@ -51,7 +51,8 @@ def first_screen(rows: Rows, environ: Mapping[str, str] = os.environ) -> tuple[s
         f"{counted_findings(improved)} improved" if counts_improved else "",
         "; ".join(_reach(rows.verdict)),
     ]
-    other_lines = [Text([line]) for line in others if line]
+    excuse = excused(rows.verdict, rows.verdict.options)
+    other_lines = [Text([line]) for line in (*others, excuse) if line]
     limits = [Text([limit]) for limit in limits_of_result(rows.verdict)]
     left = _SCREEN_LINES - _height(outcome) - sum(map(_height, other_lines))
     first = _fitting(slowdowns, left, "more slowdown", least=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mnistbench.core.options import options_of
 from mnistbench.core.record import finite
 from mnistbench.gate.decide.statistics.case_names import CaseNames
 from mnistbench.gate.decide.statistics.permutation import CONFIDENCE
@@ -11,6 +12,7 @@ from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.decide.verdict.findings import SCREENING, GateFinding, checkpoints, product
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.explain.texts import causes_of, explanation
+from mnistbench.gate.options import Thresholds
 from mnistbench.gate.report.outcome import sentence
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.words import BASE, HEAD
@@ -41,6 +43,7 @@ def json_data(rows: Rows) -> dict[str, Any]:
         "no_regression_of": finite(decision.bound),
         "no_regression_of_means": finite(decision.bound_of_means),
         "base": header.base,
+        "base_rule": header.base_rule or None,
         "head": header.head,
         "frameworks": header.sides.frameworks,
         "interpreter": header.interpreter,
@@ -89,17 +92,17 @@ def json_data(rows: Rows) -> dict[str, Any]:
         "level_of_product": product(decision.shards),
         "checkpoints": checkpoints(options, decision.shards),
         "confidence": CONFIDENCE,
-        "thresholds": {"case": options.case, "operation": options.operation, "once": options.once},
+        "thresholds": {name: getattr(options, name) for name in options_of(Thresholds)},
         "findings": [
             {
                 "verdict": finding.verdict,
-                "accepted": options.reason if finding.accepted else None,
+                "accepted": finding.reason_to_accept or None,
                 "screened": _estimate(finding.screened, names),
                 "confirmed": _estimate(finding.confirmed, names) if finding.confirmed else None,
                 "least": finite(finding.least),
                 **_causes(finding, verdict),
             }
-            for finding in decision.findings
+            for finding in (*decision.findings, *decision.below_floor)
         ],
         "groups": _groups(rows),
         "cases": [_estimate(estimate, names) for estimate in decision.cases],

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from mnistbench.core import units
+from mnistbench.gate.decide.statistics.raw_samples import GateHeader
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.words import BASE, HEAD
@@ -20,7 +21,7 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
     decision = verdict.shown
     trials = units.counted(decision.trials, "trial", "trials")
     fresh = f" and {units.counted(decision.fresh, 'fresh one')}" if decision.fresh else ""
-    yield f"base {header.base} -> head {header.head}"
+    yield from compared_lines(header)
     count = units.counted(len(header.labels), "case")
     same = len(header.reach.same)
     count = f"{len(header.labels)} of {len(header.labels) + same} cases" if same else count
@@ -66,6 +67,13 @@ def head_lines(verdict: Verdict) -> Iterable[str]:
             f"shard{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} of {header.shard.of}: "
             f"{machine}"
         )
+
+
+def compared_lines(header: GateHeader) -> Iterable[str]:
+    """Yield what is compared, and why the base was chosen if no option names it."""
+    yield f"base {header.base} -> head {header.head}"
+    if header.base_rule:
+        yield f"base: {header.base}, {header.base_rule}"
 
 
 def _surroundings(verdict: Verdict) -> Iterable[str]:
@@ -149,6 +157,11 @@ def note_lines(rows: Rows) -> Iterable[str]:
     for notes in _notes_of_cases(rows):
         yield from _grouped_by_text(notes, rows)
     yield from (f"--accept {pattern!r} matched no regression" for pattern in rows.verdict.unused)
+    yield from (
+        f"accept in pyproject.toml: {acceptance.text!r} held until {acceptance.until} and does not "
+        f"any longer ({acceptance.reason}); remove it, or give another date"
+        for acceptance in rows.verdict.options.expired
+    )
     yield from _far_trials(rows)
 
 

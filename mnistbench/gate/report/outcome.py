@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from mnistbench.core import units
 from mnistbench.gate.decide.statistics.permutation import CONFIDENCE
@@ -19,10 +20,11 @@ from mnistbench.gate.decide.verdict.reasons import (
 )
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.listing import Reach
-from mnistbench.gate.options import budget_text
+from mnistbench.gate.options import JudgeOptions, budget_text
 from mnistbench.gate.report.rows import SEE_ALL, FindingRow, Rows, rows_by_noun, signed
 from mnistbench.gate.survey.reach.look import LOOK_RATIO
 from mnistbench.gate.words import BASE, HEAD, WALL
+from mnistbench.judging.acceptance import WARN
 from mnistbench.judging.kinds import ADDED, ITERATION, MEMORY, ONCE
 from mnistbench.judging.verdicts import (
     BUDGET,
@@ -47,7 +49,34 @@ def last_line(verdict: Verdict) -> str:
 
 def sentence(rows: Rows) -> str:
     """Return the last line of a report."""
-    return "; ".join([outcome_text(rows), *limitations(rows.verdict)])
+    verdict = rows.verdict
+    excuse = excused(verdict, verdict.options)
+    return "; ".join(filter(None, [outcome_text(rows), *limitations(verdict), excuse]))
+
+
+class Judged(Protocol):
+    """A gate, or a search with several of them."""
+
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def is_excusable(self) -> bool: ...
+    @property
+    def was_broken_off(self) -> bool: ...
+
+
+def excused(judged: Judged, options: JudgeOptions) -> str:
+    """Return why the exit code is 0 although nothing passed; empty if it is not."""
+    if judged.outcome == PASSED:
+        return ""
+    if judged.outcome == INCONCLUSIVE and judged.is_excusable and options.inconclusive == WARN:
+        return (
+            "only noise or the budget leaves this open, so the exit code is 0 "
+            f"(--inconclusive {WARN})"
+        )
+    if options.report_only and not judged.was_broken_off:
+        return "this is a report only, so the exit code is 0 (--report-only)"
+    return ""
 
 
 def outcome_text(rows: Rows, *, is_brief: bool = False) -> str:
@@ -75,12 +104,19 @@ def outcome_text(rows: Rows, *, is_brief: bool = False) -> str:
         ]
         better = f"; {counted_findings(improved)} improved" if improved else ""
         if not verdict.accepted:
-            return f"{PASSED}: {covered(bounds, _measured_cases(verdict))}{better}"
-        unaccepted = f"; {covered(bounds, 'other cases')}" if math.isfinite(decision.bound) else ""
+            return (
+                f"{PASSED}: {covered(bounds, _measured_cases(verdict), decision.floor_ns)}{better}"
+            )
+        unaccepted = (
+            f"; {covered(bounds, 'other cases', decision.floor_ns)}"
+            if math.isfinite(decision.bound)
+            else ""
+        )
         accepted = [row for row in rows.findings if row.finding.accepted]
+        reasons = dict.fromkeys(row.finding.reason_to_accept for row in accepted)
         return (
             f"{PASSED}: {counted_findings(accepted)} accepted "
-            f"({verdict.options.reason}){unaccepted}{better}"
+            f"({'; '.join(reasons)}){unaccepted}{better}"
         )
     more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
     return f"{INCONCLUSIVE}: {verdict.reasons[0].text}{more}"
@@ -125,11 +161,14 @@ def _measured_cases(verdict: Verdict) -> str:
     return f"the {units.counted(count, 'affected case')}"
 
 
-def covered(bounds: tuple[float, float], where: str) -> str:
-    """Return the smallest slowdowns that are ruled out, of the median and of the mean."""
-    median, mean = (
-        f" of {units.growth(bound, up=True)} or more" if bound > 0 else "" for bound in bounds
-    )
+def covered(bounds: tuple[float, float], where: str, floor_ns: float = 0.0) -> str:
+    """Return the smallest slowdowns that are ruled out, of the median and of the mean.
+
+    With a floor, those that are as long, too: of cases whose bounds are below it, any share of it.
+    """
+    floor = [units.duration(floor_ns)] if floor_ns else []
+    sizes = ([*([units.growth(bound, up=True)] if bound > 0 else []), *floor] for bound in bounds)
+    median, mean = (f" of {units.joined(size)} or more" if size else "" for size in sizes)
     return f"no regression{median} in the median time of {where}, nor{mean} in the mean"
 
 
@@ -237,7 +276,11 @@ def _bounded_cases(verdict: Verdict) -> Iterable[str]:
                 estimate,
                 key=lambda estimate: estimate.high,
             )
-    beyond = [estimate for estimate in widest.values() if estimate.high > limit]
+    beyond = [
+        estimate
+        for estimate in widest.values()
+        if estimate.high > verdict.options.of(estimate.quantity)
+    ]
     if len(widest) > 1 and beyond:
         more = next_step(beyond, verdict, " more")
         largest = units.growth(max(estimate.high for estimate in beyond), up=True)

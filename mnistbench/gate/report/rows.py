@@ -34,7 +34,7 @@ from mnistbench.gate.words import BUSY, CPU, DEVICE
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, MEMORY
 from mnistbench.judging.ratios import change_of
-from mnistbench.judging.verdicts import GRAVITY, IMPROVED, REGRESSED, UNCONFIRMED
+from mnistbench.judging.verdicts import BELOW_FLOOR, GRAVITY, IMPROVED, REGRESSED, UNCONFIRMED
 
 #: How titles call the intervals.
 CONFIDENT = f"simultaneous {CONFIDENCE:.0%} confidence intervals".replace("%", " %")
@@ -147,7 +147,7 @@ def _finding_row(
     finding: GateFinding, *by_other_clocks: GateFinding, verdict: Verdict
 ) -> FindingRow:
     """Return the row of a finding."""
-    accepted = f", accepted: {verdict.options.reason}" if finding.accepted else ""
+    accepted = f", accepted: {finding.reason_to_accept}" if finding.accepted else ""
     is_fresh = finding.confirmed and not finding.is_slower
     exceeded = (
         f"more than the {units.percent(finding.exceeded_limit)} that --accept allows"
@@ -218,9 +218,11 @@ def _too_few(finding: GateFinding) -> str:
 
 def _compared_with_limit(finding: GateFinding, verdict: Verdict) -> str:
     """Return whether a slowdown is larger than the limit, or may be smaller."""
+    if finding.verdict == BELOW_FLOOR:
+        return f"less than the floor of {units.duration(verdict.options.floor_ns)}"
     if not finding.is_slower:
         return ""
-    limit = f"the limit of {units.percent(verdict.options.of(finding.quantity))}"
+    limit = f"the limit of {verdict.options.limit_text(finding.quantity)}"
     return f"more than {limit}" if finding.verdict == REGRESSED else f"less or more than {limit}"
 
 
@@ -519,7 +521,7 @@ class Rows:
         """The findings to report, regressions first; one for the time of a case by all clocks."""
         rows: dict[tuple[object, ...], list[GateFinding]] = {}
         for finding in sorted(
-            without_duplicate_means(self.decision.findings),
+            without_duplicate_means((*self.decision.findings, *self.decision.below_floor)),
             key=lambda finding: (GRAVITY.index(finding.verdict), finding.accepted),
         ):
             quantity = finding.quantity
@@ -551,7 +553,8 @@ class Rows:
     def verdicts(self) -> dict[tuple[str, str, str], str]:
         """Key of each quantity with a finding -> its verdict, regressions first."""
         findings = sorted(
-            self.decision.findings, key=lambda finding: GRAVITY.index(finding.verdict)
+            (*self.decision.findings, *self.decision.below_floor),
+            key=lambda finding: GRAVITY.index(finding.verdict),
         )
         return {
             finding.quantity.key: f"{finding.verdict}{', accepted' if finding.accepted else ''}"

@@ -130,7 +130,7 @@ def cases_block(rows: Rows) -> Block:
             Column("verdict", lambda row: row.verdict or None),
         )
         title = f"cases: change of the median wall time, head relative to base; {CONFIDENT}"
-        tables.append(Table(title, columns if rows.decision.findings else columns[:-1], shown))
+        tables.append(Table(title, columns if rows.verdicts else columns[:-1], shown))
     if once := [row for row in rows.once if not rows.is_long or row.verdict]:
         scale = _scale([row.estimate for row in once], rows.verdict.options.once)
         columns_of_once: tuple[Column[EstimateRow], ...] = (
@@ -159,7 +159,7 @@ def _chosen_cases(rows: Rows) -> tuple[list[str], list[CaseRow]]:
         )
         lines.append(
             f"{units.counted(len(quiet), 'case')} without a finding: "
-            f"{covered(bounds, 'any of them')}"
+            f"{covered(bounds, 'any of them', rows.decision.floor_ns)}"
         )
     if len(notable) > len(shown):
         more = units.counted(len(notable) - len(shown), "more case")

@@ -42,10 +42,10 @@ class SurveyRequest:
 
     setup: Setup
     selection: Selection
-    # The head's pytest decides which of the arguments are paths. If there is none, this folder is
-    # measured; if that is empty, the whole project.
+    # The head's pytest decides which of the arguments are paths. If there is none, these are
+    # measured; without these, the whole project.
     selects: bool = True
-    folder: str = ""
+    paths: Sequence[str] = ()
     only: Sequence[str] = ()  # node ids of the cases; all if empty
     follows_code: bool = True  # note which of the tree's code each test runs
     differing: Sequence[str] = ()  # files that differ between the trees
@@ -64,7 +64,7 @@ class SurveyRequest:
         return SurveyJob(
             **self.setup.job(side, self.selection, seed),
             selects=self.selects and side == HEAD,
-            folder=self.folder if side == HEAD else "",
+            paths=self.paths if side == HEAD else (),
             only=self.only or None,
             is_shard=self.is_shard,
             follows_code=self.follows_code,

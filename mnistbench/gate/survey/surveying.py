@@ -44,6 +44,7 @@ from mnistbench.gate.survey.carried import (
     cases_of,
     changed_benchmarks,
 )
+from mnistbench.gate.survey.folders import folders_with_cases
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.survey.reach.dependencies import differing_dependencies
 from mnistbench.gate.survey.reach.narrowing import Narrowing
@@ -56,9 +57,6 @@ from mnistbench.gate.survey.side_surveys import (
 )
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.showing.progress import Progress
-
-#: Measured by default: the cases of this folder with the phase ``sides.survey.DEFAULT_PHASE``.
-DEFAULT_FOLDER = "bench"
 
 #: Most cases of a side that an error names.
 _NAMED = 3
@@ -116,14 +114,14 @@ def survey_sides(
     """
     say = progress.say
     _check_paths(setup, options.pytest)
+    _check_paths(setup, options.paths)
     say("loading both sides")
     # Before tests write files into the trees.
     differing = trees.all_differing(tuple(setup.trees.values()))
-    has_default = (setup.trees[HEAD].directory / DEFAULT_FOLDER).is_dir()
     request = SurveyRequest(
         setup=setup,
         selection=Selection(options.pytest),
-        folder=DEFAULT_FOLDER if has_default else "",
+        paths=options.paths or folders_with_cases(setup.trees[HEAD].directory),
         only=options.only,
         follows_code=not options.all_cases,
         differing=differing,
@@ -145,7 +143,7 @@ def survey_sides(
         of_all = tuple(_differences_for_all(options, sides))
 
         def again(cases: Sequence[str]) -> Surveys:
-            again = replace(request, folder="", only=cases)
+            again = replace(request, paths=(), only=cases)
             return survey_in_processes(again, seed, log, shows=_shown_tests(progress)).surveys
 
         def short_trial(cases: Sequence[str]) -> Trial | None:
@@ -293,7 +291,7 @@ def _left_out(listing: Listing, differing: Mapping[str, str]) -> Listing:
 
 
 def _check_paths(setup: Setup, arguments: Sequence[str]) -> None:
-    """Check that one of the sides has each file and folder that is named after ``--``.
+    """Check that one of the sides has each file and folder that is named.
 
     Without one that exists, pytest would load the whole project and report its first error.
     """
@@ -454,7 +452,10 @@ def _header(
         machine=f"{cpu_model()}, {usable_cpus()} cores",
         shard=request.shard,
         reach=reached,
-        thresholds={name: getattr(options, name) for name in options_of(Thresholds)},
+        base_rule=options.base_rule,
+        thresholds={
+            name: value for name in options_of(Thresholds) if (value := getattr(options, name))
+        },
     )
 
 

@@ -15,10 +15,13 @@ import sys
 import forks
 import gate_builders
 import pytest
+from git_repositories import Repository
 from projects import git
 
 from mnistbench import cli
+from mnistbench.gate.commands import gate
 from mnistbench.gate.decide.statistics import raw_samples
+from mnistbench.gate.processes.starting import GateError
 from mnistbench.gate.qualification import measurement
 from mnistbench.gate.qualification import report as report_module
 from mnistbench.gate.qualification.result import Qualification
@@ -295,7 +298,7 @@ def slower(factor, **changes):
         ),
         (
             1.2,
-            ("--inconclusive", "ok"),
+            ("--inconclusive", "warn"),
             EXIT_REGRESSED,
             r"regressed: 1 (case|operation) \(.*\).*",
         ),
@@ -320,21 +323,21 @@ def test_the_exit_code_is_the_verdict_of_the_last_line(judge, factor, options, c
         (
             7,
             {},
-            ("--inconclusive", "ok"),
+            ("--inconclusive", "warn"),
             EXIT_PASSED,
             "7 trials are too few: ",
         ),
         (
             8,
             {"end": raw_samples.End("head: RuntimeError: boom", broken_off=True)},
-            ("--inconclusive", "ok"),
+            ("--inconclusive", "warn"),
             EXIT_INCONCLUSIVE,
             "head: RuntimeError: boom",
         ),
         (
             8,
             {"end": None},
-            ("--inconclusive", "ok"),
+            ("--inconclusive", "warn"),
             EXIT_INCONCLUSIVE,
             raw_samples.NO_END.cut_short,
         ),
@@ -356,7 +359,7 @@ def test_what_cannot_be_judged_exits_as_asked_for(judge, count, changes, excusin
     assert judge(trials, *excusing, **changes)[0] == code
 
 
-@pytest.mark.parametrize("options", [(), ("--inconclusive", "ok")], ids=["plain", "ok"])
+@pytest.mark.parametrize("options", [(), ("--inconclusive", "warn")], ids=["plain", "ok"])
 @pytest.mark.parametrize(
     ("outcome", "code"), [("passed", EXIT_PASSED), ("inconclusive", EXIT_INCONCLUSIVE)]
 )
@@ -428,19 +431,121 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith(f"mnistbench: {paths[0]}: is of shard 1/2, as ")
 
 
+@pytest.mark.parametrize(
+    ("trials", "options", "changes", "code", "excuse"),
+    [
+        (
+            gate_builders.series(count=7),
+            ["--inconclusive", "warn"],
+            {},
+            EXIT_PASSED,
+            (
+                "; only noise or the budget leaves this open, so the exit code is 0 "
+                "(--inconclusive warn)"
+            ),
+        ),
+        (
+            slower(1.2),
+            ["--report-only"],
+            {},
+            EXIT_PASSED,
+            "; this is a report only, so the exit code is 0 (--report-only)",
+        ),
+        (
+            gate_builders.series(),
+            ["--report-only"],
+            {"only_base": ["t.py::gone"]},
+            EXIT_PASSED,
+            "; this is a report only, so the exit code is 0 (--report-only)",
+        ),
+        (slower(1.2), ["--inconclusive", "warn"], {}, EXIT_REGRESSED, ""),
+        # An error is not what the gate has found.
+        (
+            gate_builders.series(),
+            ["--report-only"],
+            {"end": raw_samples.End("head: RuntimeError: boom", broken_off=True)},
+            EXIT_INCONCLUSIVE,
+            "",
+        ),
+    ],
+    ids=["warned", "regressed", "missing", "not excused", "broken off"],
+)
+def test_an_exit_code_that_is_not_that_of_the_outcome_is_explained(
+    judge, trials, options, changes, code, excuse
+):
+    exit_code, shown = judge(trials, *options, **changes)
+    last = shown.splitlines()[-1]
+    assert (exit_code, last.endswith(excuse)) == (code, True)
+    assert ("the exit code is" in last) == bool(excuse)
+
+
+# ---- The base ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ([], "HEAD, a commit of main, without your changes"),
+        (["--base", "HEAD"], ""),
+        (["--head-env", "A=1"], ""),
+    ],
+    ids=["neither", "base", "variable"],
+)
+def test_a_gate_that_is_told_no_difference_finds_its_base(
+    repository, run, monkeypatch, arguments, rule
+):
+    measured = []
+
+    def measure(options, _):
+        measured.append(options)
+        raise GateError("not measured")
+
+    monkeypatch.setattr(gate, "measure", measure)
+    monkeypatch.chdir(repository.path)
+    for variable in ("CI", "GITHUB_ACTIONS", "GITHUB_EVENT_PATH", "GITHUB_BASE_REF"):
+        monkeypatch.delenv(variable, raising=False)
+    code, _, errors = run("gate", *arguments)
+    [options] = measured
+    commit = git(repository.path, "rev-parse", "HEAD")
+    found = commit if rule else None
+    assert code == EXIT_INCONCLUSIVE
+    assert options.base_rule == rule
+    assert options.base == ("HEAD" if "--base" in arguments else found)
+    assert (f"base: {commit[:7]}, {rule}\n" in errors) == bool(rule)
+
+
+def test_a_list_of_cases_is_made_without_a_path_or_a_base(run, alone, tmp_path, monkeypatch):
+    project = Repository(tmp_path / "project")
+    project.write("pkg.py", "def run():\n    return 1\n\n\ndef other():\n    return 2\n")
+    project.write(
+        "benchmarks/test_pkg.py",
+        "import pkg\n\n\ndef test_run(benchmark):\n    benchmark(pkg.run)\n\n\n"
+        "def test_other(benchmark):\n    benchmark(pkg.other)\n",
+    )
+    project.write("pyproject.toml", '[tool.pytest.ini_options]\npythonpath = ["."]\n')
+    commit = project.commit()
+    project.write("pkg.py", "def run():\n    return 3\n\n\ndef other():\n    return 2\n")
+    for variable in ("CI", "GITHUB_ACTIONS", "GITHUB_EVENT_PATH", "GITHUB_BASE_REF"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(project.path)
+    code, out, _ = run("gate", "--list", "--format", "json")
+    listed = json.loads(out)
+    assert (code, listed["base"]) == (EXIT_PASSED, commit[:7])
+    assert listed["base_rule"] == "HEAD, a commit of main, without your changes"
+    assert listed["arguments"] == ["benchmarks"]
+    assert [(case["node_id"], case["reasons"][0]) for case in listed["cases"]] == [
+        ("benchmarks/test_pkg.py::test_run", "runs pkg.py:run (changed)")
+    ]
+    assert listed["same"] == ["benchmarks/test_pkg.py::test_other"]
+    assert not (project.path / ".benchmarks").exists()
+
+
 # ---- Wrong usage ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            [],
-            (
-                "nothing to compare: give --base with a revision or a folder, or what differs, "
-                "such as --base-env NAME=VALUE"
-            ),
-        ),
         (
             ["--qualify", "--base", "HEAD"],
             (
@@ -455,6 +560,18 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         (
             ["--qualify", "--shard", "1/2"],
             "--shard: cannot be given with --qualify; remove one of them",
+        ),
+        (["--list", "--qualify"], "--list: cannot be given with --qualify; remove one of them"),
+        (
+            ["--list", "--format", "html"],
+            "--format: a list of cases has no page; choose another format",
+        ),
+        (
+            ["--qualify", "--report-only"],
+            (
+                "--report-only: cannot be given with --qualify, which acts by its exit code; "
+                "remove one of them"
+            ),
         ),
         (
             ["--base", "HEAD", "--shard", "9/8"],
@@ -474,7 +591,7 @@ def test_files_of_shards_are_judged_as_one_gate(tmp_path, monkeypatch, capsys):
         (
             ["--base", "HEAD", "--threshold", "0.05%"],
             (
-                "--threshold: 0.05% is below 0.1%, three times the difference that the same code "
+                "--threshold: '0.05%' is below 0.1%, three times the difference that the same code "
                 "may show; give 0.1% or more"
             ),
         ),
@@ -496,6 +613,8 @@ def test_wrong_usage_is_one_line_before_anything_is_started(
         ["--base", ".", "--nonsense"],
         ["--qualify"],
         ["--base", "HEAD", "--shard", "1/2"],
+        ["--base", "HEAD", "--report-only"],
+        [],  # each commit would have another base
     ],
     ids=str,
 )

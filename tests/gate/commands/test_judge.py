@@ -37,6 +37,35 @@ def test_the_thresholds_of_the_gate_hold_where_none_is_given(judge):
     assert (code, "more than the limit of 1.0 %" in out) == (EXIT_REGRESSED, True)
 
 
+def test_the_floor_of_the_gate_holds_whatever_the_project_says(judge):
+    # The case takes 30 ms, and 0.9 ms more in the head.
+    floor = {"floor_ns": 5e6}
+    code, out = judge("--op-threshold=60%", thresholds=floor)
+    assert (code, "less than the floor of 5.00 ms" in out) == (EXIT_PASSED, True)
+    Path("pyproject.toml").write_text('[tool.mnistbench.gate]\nfloor = "9ms"\n', encoding="utf-8")
+    assert judge()[0] == EXIT_REGRESSED
+    assert judge("--floor=0", thresholds=floor)[0] == EXIT_REGRESSED
+
+
+def test_an_entry_of_the_project_accepts_until_its_last_day(judge):
+    entry = '{{case = "*:*:50%", reason = "exact sums", until = {}}}'
+    for until, code, part in (
+        ("9999-12-31", EXIT_PASSED, "accepted (exact sums)"),
+        (
+            "2001-02-03",
+            EXIT_REGRESSED,
+            (
+                "accept in pyproject.toml: '*:*:50%' held until 2001-02-03 and does not any longer "
+                "(exact sums); remove it, or give another date"
+            ),
+        ),
+    ):
+        table = f"[tool.mnistbench.gate]\naccept = [{entry.format(until)}]\n"
+        Path("pyproject.toml").write_text(table, encoding="utf-8")
+        exit_code, out = judge()
+        assert (exit_code, part in out) == (code, True), out
+
+
 @pytest.mark.parametrize(
     ("options", "thresholds", "sentence"),
     [

@@ -535,7 +535,7 @@ result(cases={{"x": builds}} if name == "base" else {head_cases})
 def look(plan, tmp_path, monkeypatch):
     """Survey both sides with processes that run this program."""
 
-    request = SurveyRequest(setup=plan.setup, selection=plan.selection, folder="bench")
+    request = SurveyRequest(setup=plan.setup, selection=plan.selection, paths=["bench"])
 
     def looked(program, **changes):
         monkeypatch.setattr(starting, "_BOOT", PROTOCOL + program)
@@ -565,7 +565,7 @@ surveyed(files={"job": json.dumps(job), "cwd": os.getcwd(), "hash": os.environ["
         assert files[side]["cwd"] == str(tmp_path / side / "project")
         assert files[side]["hash"] == "7"
         assert jobs[side]["side"] == side
-    assert (jobs[HEAD]["selects"], jobs[HEAD]["folder"]) == (True, "bench")
+    assert (jobs[HEAD]["selects"], jobs[HEAD]["paths"]) == (True, ["bench"])
     assert jobs[HEAD]["arguments"] == ["bench", "-k", "step"]
     assert jobs[BASE]["selects"] is False
     assert (jobs[BASE]["arguments"], jobs[BASE]["phases"]) == (["x.py"], [])

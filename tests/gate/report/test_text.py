@@ -505,6 +505,10 @@ GNU = {"instruction set": "AVX512", "oneDNN": "Intel AVX-512", "OpenMP": "libgom
             "measured: 1 case, 8 trials, 160 s, torch 2.14.0 -> 2.15.0",
         ),
         (
+            {"base": "3f2a1bc", "base_rule": "the parent of HEAD, a commit of main"},
+            "base: 3f2a1bc, the parent of HEAD, a commit of main",
+        ),
+        (
             {"interpreter": "/p/.venv/bin/python (.venv of the project)"},
             "interpreter: /p/.venv/bin/python (.venv of the project)",
         ),
@@ -1442,7 +1446,7 @@ def test_markdown_fits_a_comment_and_with_all_a_summary(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     options = JudgeOptions(everything=everything, format="markdown", output=tmp_path / "report.md")
     verdict = dataclasses.replace(verdict, options=options)
-    result = result_of(report(verdict), options, verdict.outcome, is_excusable=False)
+    result = result_of(report(verdict), options, verdict.outcome)
     deliver_result(result, options)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert len(text.encode()) < most

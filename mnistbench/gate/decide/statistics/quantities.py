@@ -121,6 +121,11 @@ class CaseTime(_Quantity):
         return self.name
 
     @property
+    def reference_ns(self) -> float:
+        """The time that its change is a share of, ns."""
+        return self.base
+
+    @property
     def title(self) -> str:
         """Name in reports, without the case."""
         return f"{'mean ' if self.kind == MEAN else ''}{CLOCK_TITLES[self.name]}"
@@ -150,6 +155,13 @@ class OperationTime(_Quantity):
         return 1.0 if self.kind == ADDED else self.share
 
     @property
+    def reference_ns(self) -> float:
+        """The time that its change is a share of, ns; that of ADDED is the case's."""
+        if self.kind != ADDED:
+            return self.base
+        return max(self.base, self.head) / self.share if self.share else 0.0
+
+    @property
     def title(self) -> str:
         """Name in reports, without the case."""
         return replacement_title(self.replaced) if self.replaced else self.name
@@ -167,6 +179,7 @@ class OneTimeCost(_Quantity):
     replaced: ClassVar[tuple[Replaced, ...]] = ()
     share: ClassVar[float] = 0.0
     weight: ClassVar[float] = 0.0
+    reference_ns: ClassVar[float] = 0.0  # no change of it is one of a call
 
     @property
     def added(self) -> float:

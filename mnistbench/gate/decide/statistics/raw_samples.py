@@ -276,7 +276,9 @@ class GateHeader:
     # The interpreter of the sides without one of their own, and how it was found; empty if it is
     # that of the gate, as expected.
     interpreter: str = ""
-    # Field of ``options.Thresholds`` -> share: what the gate was judged by.
+    base_rule: str = ""  # why the base was chosen; empty if it was given
+    # Field of ``options.Thresholds`` -> share, or a time in ns: what the gate was judged by. Those
+    # that are 0 are left out.
     thresholds: Mapping[str, Annotated[float, Meta(gt=0)]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

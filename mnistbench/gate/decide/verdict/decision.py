@@ -22,6 +22,7 @@ from mnistbench.gate.decide.verdict.estimates import (
 from mnistbench.gate.decide.verdict.findings import (
     MIN_FRESH_OF_IMPROVEMENT,
     GateFinding,
+    below_floor,
     by_size,
     checkpoints,
     findings_of,
@@ -64,13 +65,16 @@ class Decision:
     unbounded: tuple[Estimate, ...] = ()
     # Of each case the median or mean whose upper bound is too large, which is one of the reasons.
     open_cases: tuple[Estimate, ...] = ()
+    # Changes that are too small for --floor, which fresh trials do not measure again.
+    below_floor: tuple[GateFinding, ...] = ()
+    floor_ns: float = 0.0  # of the thresholds
     shards: int = 1  # number of machines that measure the gate
 
     @property
     def bound(self) -> float:
         """Largest upper bound of the medians of all clocks and cases, without slower cases.
 
-        Infinite if there is none.
+        Bounds below the floor do not count: 0 if all are. Infinite if there is no bound.
         """
         return self._bound(ITERATION)
 
@@ -82,7 +86,7 @@ class Decision:
     def _bound(self, kind: str) -> float:
         slower = {finding.quantity.case for finding in self.findings if _is_slower_case(finding)}
         bounds = [
-            case.high
+            case.high if case.high * case.quantity.reference_ns >= self.floor_ns else 0.0
             for case in self.cases
             if case.quantity.kind == kind and case.quantity.case not in slower
         ]
@@ -106,6 +110,7 @@ def decision_as_shown(decision: Decision) -> Decision:
         operations=tuple(map(as_shown, decision.operations)),
         once=tuple(map(as_shown, decision.once)),
         findings=tuple(map(finding_as_shown, decision.findings)),
+        below_floor=tuple(map(finding_as_shown, decision.below_floor)),
         unbounded=tuple(map(as_shown, decision.unbounded)),
     )
 
@@ -169,6 +174,8 @@ def decide(
         fresh=fresh,
         unbounded=tuple(unbounded),
         open_cases=tuple(open_cases),
+        below_floor=tuple(below_floor(estimates, thresholds)),
+        floor_ns=thresholds.floor_ns,
         shards=shards,
     )
     broken_off = _broken_off(decision, thresholds)
@@ -203,6 +210,8 @@ def united(parts: Sequence[Decision]) -> Decision:
         trials=min((part.trials for part in parts), default=0),
         fresh=max((part.fresh for part in parts), default=0),
         open_cases=tuple(estimate for part in parts for estimate in part.open_cases),
+        below_floor=tuple(finding for part in parts for finding in part.below_floor),
+        floor_ns=max((part.floor_ns for part in parts), default=0.0),
         unbounded=tuple(sorted(unbounded, key=lambda estimate: -estimate.quantity.share)),
         shards=max((part.shards for part in parts), default=1),
     )

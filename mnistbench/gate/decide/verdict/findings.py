@@ -27,9 +27,10 @@ from mnistbench.gate.decide.verdict.estimates import (
 from mnistbench.gate.options import TRIALS, Thresholds
 from mnistbench.gate.words import BUSY, CPU, WALL
 from mnistbench.judging.acceptance import Acceptance
-from mnistbench.judging.findings import accept_limit
+from mnistbench.judging.findings import acceptance_of
 from mnistbench.judging.kinds import ITERATION, OTHER
 from mnistbench.judging.verdicts import (
+    BELOW_FLOOR,
     CONTRADICTED,
     IMPROVED,
     INCONCLUSIVE,
@@ -128,7 +129,8 @@ class GateFinding:
 
     The verdict is REGRESSED: the lower bound of all trials reaches the threshold; SLOWER:
     confirmed, and the threshold is within the bounds; IMPROVED; WITHIN: significant, but bounded
-    below the threshold; CONTRADICTED: its whole case, or the wall time, did not get slower;
+    below the threshold; BELOW_FLOOR: the same, but by ``--floor`` alone; CONTRADICTED: its whole
+    case, or the wall time, did not get slower;
     UNCONFIRMED: not significant in fresh trials; INCONCLUSIVE: not significant there, and not
     bounded below the threshold.
     """
@@ -139,7 +141,7 @@ class GateFinding:
     least: float = 0.0
     case_names: Collection[str] = ()
     verdict: str = INCONCLUSIVE  # one of judging.verdicts
-    accept_limit: float | None = None  # largest limit of an --accept that applies, as a share
+    acceptance: Acceptance | None = None  # of those that apply the one with the largest limit
 
     @property
     def quantity(self) -> Quantity:
@@ -164,12 +166,17 @@ class GateFinding:
     @property
     def accepted(self) -> bool:
         """Whether the change is within the limit of an ``--accept``."""
-        return self.accept_limit is not None and self.share_to_accept <= self.accept_limit
+        return self.acceptance is not None and self.share_to_accept <= self.acceptance.limit
+
+    @property
+    def reason_to_accept(self) -> str:
+        """Why an accepted change is intended; empty if it is not accepted."""
+        return self.acceptance.reason if self.acceptance and self.accepted else ""
 
     @property
     def exceeded_limit(self) -> float | None:
         """The limit of ``--accept`` that the change is larger than, as a share; None if none."""
-        return None if self.accepted else self.accept_limit
+        return None if self.accepted or not self.acceptance else self.acceptance.limit
 
     @property
     def fails(self) -> bool:
@@ -212,6 +219,23 @@ def flagged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[Estim
         if estimate.p <= (SCREENING if estimate.change > 0 else LEVEL)
         and _may_matter(estimate, thresholds)
     ]
+
+
+def below_floor(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[GateFinding]:
+    """Return the changes that would be flagged if ``--floor`` were 0.
+
+    Fresh trials do not measure them again, because none of them can fail the gate.
+    """
+    if not thresholds.floor_ns:
+        return []
+    by_share = Thresholds(thresholds.case, thresholds.operation, thresholds.once)
+    keys = {estimate.quantity.key for estimate in flagged(estimates, thresholds)}
+    findings = [
+        GateFinding(estimate, None, verdict=BELOW_FLOOR)
+        for estimate in flagged(estimates, by_share)
+        if estimate.quantity.key not in keys
+    ]
+    return sorted(findings, key=by_size)
 
 
 def _may_matter(estimate: Estimate, thresholds: Thresholds) -> bool:
@@ -260,7 +284,7 @@ def findings_of(
             accept_names.get(estimate.quantity.case, ()),
             verdict=verdict,
         )
-        findings.append(replace(finding, accept_limit=accept_limit(finding, accept)))
+        findings.append(replace(finding, acceptance=acceptance_of(finding, accept)))
     return sorted(findings, key=by_size)
 
 
@@ -312,7 +336,7 @@ def _verdict(
             INCONCLUSIVE if open_slowdown and screened.quantity.kind != ITERATION else UNCONFIRMED
         )
     if not _may_matter(fresh, thresholds):
-        return WITHIN
+        return _within(screened.quantity, thresholds)
     if screened.change < 0:
         return IMPROVED
     quantity = screened.quantity
@@ -324,10 +348,15 @@ def _verdict(
     if is_contradicted:
         return CONTRADICTED
     if of_all.high < limit:
-        return WITHIN
+        return _within(quantity, thresholds)
     # The first stage chose the quantity, so the bounds of all trials are a little too high; the
     # estimate of the fresh ones is not.
     return REGRESSED if of_all.low >= limit and fresh.change >= limit else SLOWER
+
+
+def _within(quantity: Quantity, thresholds: Thresholds) -> str:
+    """Return the verdict of a change that is bounded below its limit."""
+    return BELOW_FLOOR if thresholds.is_by_floor(quantity) else WITHIN
 
 
 def is_confirmed(screened: Estimate, fresh: Estimate, shards: int = 1) -> bool:

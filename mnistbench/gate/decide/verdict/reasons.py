@@ -198,7 +198,7 @@ def unusable_reasons(quantities: Sequence[Quantity], names: CaseNames) -> Iterab
 
 
 #: What to do about a slowdown that too few trials could confirm.
-_MORE_BUDGET = "increase --budget: --inconclusive ok does not excuse it"
+_MORE_BUDGET = "increase --budget: --inconclusive warn does not excuse it"
 
 
 def too_few_reasons(
@@ -291,7 +291,7 @@ def _finding_reason(
     if finding.verdict == SLOWER and not finding.accepted:
         return _slower_reason(finding, name, shown, thresholds)
     if finding.verdict == INCONCLUSIVE or is_cut:
-        limit = units.percent(thresholds.of(finding.quantity))
+        limit = thresholds.limit_text(finding.quantity)
         up_to = "" if is_new else f" (up to {units.growth(shown.high, up=True)})"
         return Reason(
             UNCONFIRMED if is_cut else NOISE,
@@ -328,14 +328,15 @@ def _slower_reason(
     """Return why it is open whether a slowdown is a regression.
 
     Few slowdowns that are 1.25 times as large as the limit have an estimate below it (rates in
-    docs/gate-statistics.md), so ``--inconclusive ok`` excuses these.
+    docs/gate-statistics.md), so ``--inconclusive warn`` excuses these.
     """
     limit = thresholds.of(finding.quantity)
     is_below = finding.best.change < limit
     change = "new" if shown.change == math.inf else f"slower by {units.percent(shown.change)}"
+    shown_limit = thresholds.limit_text(finding.quantity)
     return Reason(
         NOISE if is_below else SLOWER,
-        f"{name} is {change}, which may be less or more than the limit of {units.percent(limit)}; "
+        f"{name} is {change}, which may be less or more than the limit of {shown_limit}; "
         "measure again with more --trials, or allow it with --accept",
     )
 
@@ -394,7 +395,7 @@ def unbounded_reasons(
             REPLACED,
             ADDED,
         ):
-            limit = units.percent(thresholds.of(estimate.quantity))
+            limit = thresholds.limit_text(estimate.quantity)
             share = units.percent(estimate.quantity.share)
             slower = (
                 f"{estimate.quantity.title} ({share} of its case) may be up to "

@@ -26,6 +26,7 @@ from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.findings import unused
 from mnistbench.judging.kinds import ITERATION
 from mnistbench.judging.verdicts import (
+    BROKEN,
     INCONCLUSIVE,
     PASSED,
     REGRESSED,
@@ -107,7 +108,7 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why the gate is inconclusive; first what ``--inconclusive ok`` does not excuse."""
+        """Why the gate is inconclusive; first what ``--inconclusive warn`` does not excuse."""
         of_measurement = measurement_reasons(
             self.recorded,
             self.options,
@@ -134,8 +135,13 @@ class Verdict:
 
     @property
     def is_excusable(self) -> bool:
-        """Whether ``--inconclusive ok`` applies: noise and the budget are the only reasons."""
+        """Whether ``--inconclusive warn`` applies: noise and the budget are the only reasons."""
         return all(reason.is_excusable for reason in self.reasons)
+
+    @property
+    def was_broken_off(self) -> bool:
+        """Whether an error or the user has ended the gate, or a part of it."""
+        return any(reason.kind == BROKEN for reason in self.reasons)
 
 
 def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:

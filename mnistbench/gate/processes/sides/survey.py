@@ -38,6 +38,7 @@ from mnistbench.gate.processes.sides.steps import SideRun, rehearse
 from mnistbench.gate.words import (
     ALL_CASES,
     BASE,
+    DEFAULT_FOLDERS,
     HEAD,
     IMPORT,
     PYTHON,
@@ -71,7 +72,7 @@ def survey(job: SurveyJob, say: Callable[..., None], lines: IO[str]) -> None:
     arguments = [*job.arguments]
     phases = [*job.phases]
     if job.selects:
-        arguments, phases = selection(side, arguments, job.folder)
+        arguments, phases = selection(side, arguments, [*job.paths])
         say(selected=asdict(Selection(tuple(arguments), tuple(phases))))
     surveyed = _Survey(side, phases, follower, say, job.longest_call_s or math.inf)
 
@@ -193,7 +194,7 @@ def loaded_packages(modules: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(imported - plugins))
 
 
-def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str], list[str]]:
+def selection(side: Side, arguments: list[str], default: list[str]) -> tuple[list[str], list[str]]:
     """Return pytest's arguments and the phases to measure.
 
     The user's if they contain a path, else the default ones.
@@ -201,14 +202,15 @@ def selection(side: Side, arguments: list[str], folder: str) -> tuple[list[str],
     Args:
         side: its pytest decides which arguments are paths.
         arguments: the user's arguments for pytest.
-        folder: whose cases of DEFAULT_PHASE are measured by default; empty if it does not exist.
+        default: paths whose cases are measured by default, of DEFAULT_FOLDERS those of
+            DEFAULT_PHASE; the whole project if there are none.
     """
-    default = [folder] if folder else []
+    phases = [DEFAULT_PHASE] if {*default} <= {*DEFAULT_FOLDERS} else []
     whole = [*default, *arguments]
     paths = paths_among(side, whole) if arguments else default
     if paths is None and default:  # perhaps because of the conftest.py of the default folder
         paths = [*default, *(paths_among(side, arguments) or ())]
-    return (whole, [DEFAULT_PHASE]) if paths is None or paths == default else (arguments, [])
+    return (whole, phases) if paths is None or paths == default else (arguments, [])
 
 
 class _Survey:

@@ -9,11 +9,25 @@ from dataclasses import dataclass
 
 from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.options import Thresholds
-from mnistbench.judging.verdicts import IMPROVED, PASSED, REGRESSED, UNCONFIRMED, WITHIN
+from mnistbench.judging.verdicts import (
+    BELOW_FLOOR,
+    IMPROVED,
+    PASSED,
+    REGRESSED,
+    UNCONFIRMED,
+    WITHIN,
+)
 from mnistbench.showing.page.charts import DrawnInterval, ForestAxis, Interval
 
 #: Verdict or outcome -> class of its colour.
-_TONES = {REGRESSED: "worse", IMPROVED: "better", PASSED: "better", WITHIN: "", UNCONFIRMED: ""}
+_TONES = {
+    REGRESSED: "worse",
+    IMPROVED: "better",
+    PASSED: "better",
+    BELOW_FLOOR: "",
+    WITHIN: "",
+    UNCONFIRMED: "",
+}
 
 
 def tone(verdict: str) -> str:

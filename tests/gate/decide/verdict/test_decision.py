@@ -33,6 +33,7 @@ from mnistbench.judging import verdicts
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.ratios import change_of
 from mnistbench.judging.verdicts import (
+    BELOW_FLOOR,
     CONTRADICTED,
     IMPROVED,
     INCONCLUSIVE,
@@ -542,8 +543,8 @@ def test_what_was_flagged_and_measured_again_too_little_asks_for_more_time(count
     outcome, verdicts, [reason] = decision_of([operation(0.1, share=0.005)], second)
     assert (outcome, verdicts) == (INCONCLUSIVE, [UNCONFIRMED])
     assert reason == (
-        f"case: {MM} differs by +10.0 %, and {why}; increase --budget: --inconclusive ok does not "
-        "excuse it"
+        f"case: {MM} differs by +10.0 %, and {why}; increase --budget: --inconclusive warn does "
+        "not excuse it"
     )
 
 
@@ -586,8 +587,8 @@ def test_fresh_trials_that_a_budget_broke_off_leave_no_noise(quantity, count, is
         limit = {call: "2.0 %", operation: "5.0 %"}[quantity]
         assert re.search(
             rf"was flagged, and {count} fresh trials neither confirm it nor rule out a slowdown "
-            rf"of {limit} \(up to [\d.]+ %\); increase --budget: --inconclusive ok does not excuse "
-            r"it$",
+            rf"of {limit} \(up to [\d.]+ %\); increase --budget: --inconclusive warn does not "
+            r"excuse it$",
             of_finding[0],
         )
 
@@ -634,7 +635,7 @@ def test_too_few_trials_are_not_excusable_if_all_are_slower(count, change, kinds
     if "unconfirmed" in kinds:
         assert re.fullmatch(
             r"case: wall time is slower by 9\d\.\d % or more in each of 6 trials, which are too "
-            r"few to judge; increase --budget: --inconclusive ok does not excuse it",
+            r"few to judge; increase --budget: --inconclusive warn does not excuse it",
             result.reasons[1].text,
         )
 
@@ -1050,3 +1051,70 @@ def test_a_cost_that_the_base_does_not_have_is_new():
     shown = as_shown(gate_builders.estimate(16.0, 12.0, 20.0, kind="once", base=0.0, head=80e6))
     assert (shown.quantity.base, shown.quantity.head) == (0.0, 80e6)
     assert (shown.change, shown.low, shown.high) == (math.inf,) * 3
+
+
+# ---- a floor -------------------------------------------------------------------------------------
+
+
+def floor(ns):
+    return Thresholds(floor_ns=ns)
+
+
+@pytest.mark.parametrize("change", [0.04, -0.04])
+def test_a_change_below_the_floor_is_shown_and_fails_nothing(change):
+    # 4 % of 4 ms are 160 us.
+    first = among(call(change), call(change, name="cpu", seed=1))
+    assert decided(first).findings
+    decision = decided(first, thresholds=floor(300_000))
+    assert (decision.outcome, decision.findings, decision.reasons) == (PASSED, (), ())
+    assert {(finding.quantity.case, finding.verdict) for finding in decision.below_floor} == {
+        ("case", BELOW_FLOOR)
+    }
+    assert decided(first, thresholds=floor(20_000)).below_floor == ()
+
+
+def test_a_change_of_the_floor_is_a_regression_as_ever():
+    # 20 % of 4 ms are 800 us.
+    first, second = (
+        among(call(0.2, seed=seed), call(0.2, name="cpu", seed=seed + 1)) for seed in (1, 3)
+    )
+    decision = decided(first, second, floor(300_000))
+    assert (decision.outcome, decision.below_floor) == (REGRESSED, ())
+
+
+def test_a_slowdown_about_the_floor_is_open():
+    # 8 % of 4 ms are 320 us.
+    first, second = (
+        among(call(0.08, seed=seed), call(0.08, name="cpu", seed=seed + 1)) for seed in (1, 3)
+    )
+    decision = decided(first, second, floor(320_000))
+    assert decision.outcome == INCONCLUSIVE
+    [reason] = {
+        reason.text.partition("CPU")[0] for reason in decision.reasons if "wall" in reason.text
+    }
+    assert "may be less or more than the limit of 320 us; measure again" in reason
+
+
+def test_a_noisy_short_case_passes_with_a_floor():
+    # Bounds of 10 % of 100 ns are 10 ns.
+    first = [
+        call(spread=0.1, base=100.0, name=name, seed=number)
+        for number, name in enumerate(("wall", "cpu"))
+    ]
+    assert decided(first).outcome == INCONCLUSIVE
+    decision = decided(first, thresholds=floor(1_000))
+    assert (decision.outcome, decision.bound) == (PASSED, 0.0)
+    # Of a long case the share counts.
+    long = [*first, call(case="other case", seed=9)]
+    bounds = [case.high for case in decided(long).cases if case.quantity.case == "other case"]
+    decision = decided(long, thresholds=floor(1_000))
+    assert decision.bound == pytest.approx(max(bounds))
+
+
+def test_what_was_confirmed_below_the_floor_is_called_so():
+    # Flagged, because its bound in the first stage reaches the floor of 200 us.
+    first = among(call(0.045, spread=0.02), call(0.045, name="cpu", spread=0.02, seed=1))
+    second = among(call(0.03, seed=3), call(0.03, name="cpu", seed=4), count=12)
+    decision = decided(first, second, floor(200_000))
+    assert {finding.verdict for finding in decision.findings} == {BELOW_FLOOR}
+    assert decision.outcome == PASSED

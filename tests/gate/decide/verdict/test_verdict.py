@@ -479,7 +479,7 @@ def test_a_slowdown_that_the_budget_left_unconfirmed_comes_before_the_budget():
     assert (verdict.outcome, verdict.is_excusable) == (INCONCLUSIVE, False)
     assert re.match(
         rf"inconclusive: {LABEL}: (mean )?(wall|CPU) time differs by \+9\d.\d %, and no fresh "
-        r"trial has measured it again; increase --budget: --inconclusive ok does not excuse it",
+        r"trial has measured it again; increase --budget: --inconclusive warn does not excuse it",
         last_line(verdict),
     )
     assert "the budget leaves 3 s" in texts(verdict)

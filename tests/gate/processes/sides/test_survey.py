@@ -146,7 +146,7 @@ def surveyed(tree, arguments, default, only=None):
         seed=1,
         only=only,
         selects=default is not None,
-        folder=default or "",
+        paths=[default] if default else [],
     )
     try:
         survey(job, lambda **message: said.update(message), sys.stdin)
@@ -164,10 +164,11 @@ in_a_process(surveyed, "plain", ["bench", "-v"], None, only)
 in_a_process(surveyed, "plain", ["bench", "-vv"], None, ["t.py::gone"])
 in_a_process(surveyed, "operators", ["--my-switch", "bench/test_forward.py"], "bench")
 side = Side("head", folder / "plain", folder / "plain", home)
-found = {text: selection(side, text.split(), "bench") for text in selections}
+found = {text: selection(side, text.split(), ["bench"]) for text in selections}
 broken = Side("head", folder / "broken", folder / "broken", home)
-found["broken"] = selection(broken, ["tests/test_own.py"], "bench")
-found["no folder"] = selection(side, ["-x"], "")
+found["broken"] = selection(broken, ["tests/test_own.py"], ["bench"])
+found["no folder"] = selection(side, ["-x"], [])
+found["named"] = selection(side, ["-x"], ["tests/test_own.py"])
 found["modules"] = [name for name in sys.modules if name in ("conftest",)]
 Path(folder, "selections").write_text(json.dumps(found))
 """
@@ -244,6 +245,11 @@ def test_a_default_folder_that_cannot_be_imported_does_not_hide_a_path(folder):
     selections = json.loads((folder / "selections").read_text(encoding="utf-8"))
     assert selections["broken"] == [["tests/test_own.py"], []]
     assert selections["no folder"] == [["-x"], ["step"]]
+
+
+def test_of_paths_that_the_project_names_all_phases_are_measured(folder):
+    selections = json.loads((folder / "selections").read_text(encoding="utf-8"))
+    assert selections["named"] == [["tests/test_own.py", "-x"], []]
 
 
 def test_selecting_leaves_the_process_as_it_was(folder):
