@@ -102,7 +102,7 @@ def json_data(rows: Rows) -> dict[str, Any]:
                 "least": finite(finding.least),
                 **_causes(finding, verdict),
             }
-            for finding in (*decision.findings, *decision.below_floor)
+            for finding in decision.reported_findings
         ],
         "groups": _groups(rows),
         "cases": [_estimate(estimate, names) for estimate in decision.cases],
@@ -135,7 +135,8 @@ def json_data(rows: Rows) -> dict[str, Any]:
 def _groups(rows: Rows) -> list[dict[str, Any]]:
     """Return the findings by their likely cause, in the order of the report."""
     position = {
-        finding.quantity.key: position for position, finding in enumerate(rows.decision.findings)
+        finding.quantity.key: position
+        for position, finding in enumerate(rows.decision.reported_findings)
     }
     return [
         {

@@ -521,7 +521,7 @@ class Rows:
         """The findings to report, regressions first; one for the time of a case by all clocks."""
         rows: dict[tuple[object, ...], list[GateFinding]] = {}
         for finding in sorted(
-            without_duplicate_means((*self.decision.findings, *self.decision.below_floor)),
+            without_duplicate_means(self.decision.reported_findings),
             key=lambda finding: (GRAVITY.index(finding.verdict), finding.accepted),
         ):
             quantity = finding.quantity
@@ -553,7 +553,7 @@ class Rows:
     def verdicts(self) -> dict[tuple[str, str, str], str]:
         """Key of each quantity with a finding -> its verdict, regressions first."""
         findings = sorted(
-            (*self.decision.findings, *self.decision.below_floor),
+            self.decision.reported_findings,
             key=lambda finding: GRAVITY.index(finding.verdict),
         )
         return {

@@ -71,6 +71,11 @@ class Decision:
     shards: int = 1  # number of machines that measure the gate
 
     @property
+    def reported_findings(self) -> tuple[GateFinding, ...]:
+        """All findings, also those below the floor."""
+        return (*self.findings, *self.below_floor)
+
+    @property
     def bound(self) -> float:
         """Largest upper bound of the medians of all clocks and cases, without slower cases.
 
