@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import sys
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mnistbench.core.params import Params, params_of_call
+from mnistbench.measuring.timing import Sample
 
 #: Shortest profiled sample, in nanoseconds without the profiler: a sample repeats a short call,
 #: because the range around it takes some microseconds. Reading the events takes ten times as long
@@ -56,15 +58,34 @@ class Call:
         args, kwargs = arguments
         return args, kwargs
 
+    def tear_down(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Call the teardown with the arguments of a call."""
+        if self.teardown is not None:
+            self.teardown(*args, **kwargs)
+
+    def repeat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], times: int) -> Any:
+        """Call the function so many times; return what the last call returns."""
+        function = self.function
+        for _ in range(times - 1):
+            function(*args, **kwargs)
+        return function(*args, **kwargs)
+
     @contextlib.contextmanager
     def prepared(self) -> Iterator[Callable[[], Any]]:
         """Yield the function with its arguments, between its setup and its teardown."""
         args, kwargs = self.arguments()
         try:
-            yield lambda: self.function(*args, **kwargs)
+            yield lambda: self.repeat(args, kwargs, 1)
         finally:
-            if self.teardown is not None:
-                self.teardown(*args, **kwargs)
+            self.tear_down(args, kwargs)
+
+    def own_times(self, sample: Sample) -> Sample:
+        """Return the times of the calls of a sample that has just been timed."""
+        return sample
+
+    def unfinished(self) -> frozenset[object]:
+        """Return what the calls have started in a loop and not awaited."""
+        return frozenset()
 
 
 # ---- Calls that only create what would do the work -----------------------------------------------
@@ -104,7 +125,11 @@ def only_created(result: object) -> str:
     if type(result) is types.CoroutineType:
         is_new = inspect.getcoroutinestate(result) == inspect.CORO_CREATED
         return (
-            _why_only_created("a coroutine", "run it: benchmark(lambda: asyncio.run(f()))")
+            _why_only_created(
+                "a coroutine",
+                "run it: benchmark(lambda: asyncio.run(f())); the gate also measures "
+                "await benchmark(f)",
+            )
             if is_new
             else ""
         )
@@ -154,6 +179,23 @@ def close_unrun(result: object) -> None:
         result.close()
 
 
+def is_awaited(function: object) -> bool:
+    """Return whether the calls of a function are awaited, as far as its definition tells.
+
+    Runs no code of the function: other callables may compute their attributes.
+    """
+    while type(function) is functools.partial:
+        function = function.func
+    if type(function) is types.MethodType:
+        function = function.__func__
+    if type(function) is not types.FunctionType:
+        namespaces = (
+            type.__dict__["__dict__"].__get__(parent) for parent in type.mro(type(function))
+        )
+        function = next((names["__call__"] for names in namespaces if "__call__" in names), None)
+    return type(function) is types.FunctionType and inspect.iscoroutinefunction(function)
+
+
 # ---- The fixture ---------------------------------------------------------------------------------
 
 #: pytest-benchmark's fixture; in pytest-codspeed it is a mark, too.
@@ -164,8 +206,8 @@ CODSPEED = "codspeed_benchmark"
 
 #: Why a test with a mark alone is not measured without pytest-codspeed.
 NEEDS_CODSPEED = (
-    "has a mark and no fixture; install pytest-codspeed, with which its body is measured, or use "
-    "the fixture benchmark"
+    "has the mark of pytest-codspeed, which is not installed, and no fixture; install "
+    "pytest-codspeed, with which its body is measured, or use the fixture benchmark"
 )
 
 
@@ -193,6 +235,7 @@ def intercept(
     fixture: Any,
     before: Callable[[Call], object] = lambda _: None,
     after: Callable[[Call, Any], object] = lambda *_: None,
+    awaited: Callable[[Call], Any] | None = None,
     *,
     tears_down: bool = False,
 ) -> None:
@@ -206,6 +249,8 @@ def intercept(
         fixture: pytest-benchmark's.
         before: gets the call.
         after: gets the call and what its function has returned.
+        awaited: gets the call of a coroutine function in place of the fixture, and returns what the
+            test awaits.
         tears_down: call the teardown of ``pedantic`` also if the fixture is disabled;
             pytest-benchmark then calls the setup and the function alone.
     """
@@ -215,6 +260,9 @@ def intercept(
 
     def around(benchmark: Any, call: Call, run: Callable[[], Any]) -> Any:
         is_first = not benchmark._mode  # noqa: SLF001  # pytest-benchmark refuses a second call
+        if is_first and awaited is not None and is_awaited(call.function):
+            benchmark._mode = "awaited"  # noqa: SLF001
+            return awaited(call)
         if is_first:
             before(call)
         result = run()
