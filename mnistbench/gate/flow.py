@@ -114,6 +114,7 @@ def surveyed(
         budget.survey_s = monotonic() - survey_began
         budget.prepared_s = monotonic() - budget.began
         check_accepted_cases(options.accept, header)
+        options = budget.limits = options.with_marks(header.sides)
         plan = _with_efforts(options, plan, budget, header.sides, min_trials)
         measured = Recorded(_new_file(options.storage, options.shard.prefix, header), header, [])
         rounds = Rounds(plan, budget, measured, log, progress, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from mnistbench.core.record import finite
@@ -88,6 +89,9 @@ def json_data(rows: Rows) -> dict[str, Any]:
         "checkpoints": checkpoints(options, decision.shards),
         "confidence": CONFIDENCE,
         "thresholds": {"case": options.case, "operation": options.operation, "once": options.once},
+        "thresholds_of_tests": {
+            names[case]: asdict(thresholds) for case, thresholds in options.of_marks.items()
+        },
         "findings": [
             {
                 "verdict": finding.verdict,

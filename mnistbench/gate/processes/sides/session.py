@@ -16,7 +16,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ from mnistbench.gate.processes.sides.fingerprint import Limits, fingerprint
 from mnistbench.gate.processes.sides.requested import Requested
 from mnistbench.gate.processes.sides.side import Side, SideError
 from mnistbench.gate.processes.sides.stray import project_table
-from mnistbench.gate.words import FIXTURES, SETUP
+from mnistbench.gate.words import FIXTURES, HEAD, SETUP
 from mnistbench.measuring.awaiting import (
     AwaitedCall,
     make_stoppable,
@@ -330,6 +330,8 @@ class _Session:
         self.side.parameters = {
             node_id: _hash_of_parameters(item) for node_id, item in ours.items()
         }
+        if self.side.name == HEAD:  # the base may have another threshold, or a wrong one
+            self._read_thresholds(ours)
         # pytest runs no test, so there is nothing to agree about with the other side.
         if self.failures:
             return
@@ -342,6 +344,17 @@ class _Session:
             items=[item for node_id, item in named.items() if node_id not in kept]
         )
         items[:] = kept.values()
+
+    def _read_thresholds(self, items: Mapping[str, pytest.Item]) -> None:
+        for node_id, item in items.items():
+            if not item.get_closest_marker("opgate"):
+                continue
+            from mnistbench.compare.criteria import thresholds_of  # loads the options
+
+            try:
+                self.side.thresholds[node_id] = thresholds_of(item)
+            except MnistbenchError as error:
+                self.failures.append(f"{node_id}: {error}")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_mnistbench_take_case(

@@ -162,6 +162,7 @@ def suite(tmp_path_factory):
         "test_results.py": RESULTS,
         "test_lazy.py": LAZY,
         "test_once.py": ONCE,
+        "test_thresholds.py": THRESHOLDS,
         "test_marked.py": MARKED.replace("codspeed_benchmark", "benchmark"),
     }
     plan, listings = surveyed(planned(folder, {**timed, **surveyed_only}), folder)
@@ -743,6 +744,36 @@ def test_a_test_that_uses_more_than_one_core_is_measured_on_all(suite):
         for columns in build.values():
             is_on_one_core = name not in parallel
             assert bool(columns["block_ns"]) == bool(columns["cpu_ns"]) == is_on_one_core
+
+
+THRESHOLDS = """
+import pytest
+
+pytestmark = pytest.mark.opgate("10%", "aten::mm:5%", case="3%")
+
+
+def test_of_the_file(benchmark):
+    benchmark(int)
+
+
+@pytest.mark.opgate(case="4%")
+def test_own(benchmark):
+    benchmark(int)
+"""
+
+
+def test_thresholds_are_those_of_the_closest_mark_in_the_head(suite):
+    thresholds = {
+        side: {
+            name: (case.op_fail, case.case_fail)
+            for name, case in entries("test_thresholds.py", suite.listings[side].cases).items()
+        }
+        for side in (BASE, HEAD)
+    }
+    assert thresholds == {
+        BASE: dict.fromkeys(("test_of_the_file", "test_own"), ((), "")),
+        HEAD: {"test_of_the_file": (("10%", "aten::mm:5%"), "3%"), "test_own": ((), "4%")},
+    }
 
 
 #: Prints lines that look like messages of a side, into all streams that a test can reach.
