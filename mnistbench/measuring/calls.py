@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import opcode
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -196,6 +197,15 @@ def is_awaited(function: object) -> bool:
     return type(function) is types.FunctionType and inspect.iscoroutinefunction(function)
 
 
+def awaits_its_call(caller: types.FrameType) -> bool:
+    """Return whether code awaits what its current call returns, as ``await benchmark(f)`` does.
+
+    The next instruction then gets the awaitable; CPython keeps caches between the two, which are 0.
+    """
+    instructions = caller.f_code.co_code[caller.f_lasti + 2 :: 2]
+    return next(filter(None, instructions), None) == opcode.opmap["GET_AWAITABLE"]
+
+
 # ---- The fixture ---------------------------------------------------------------------------------
 
 #: pytest-benchmark's fixture; in pytest-codspeed it is a mark, too.
@@ -249,8 +259,8 @@ def intercept(
         fixture: pytest-benchmark's.
         before: gets the call.
         after: gets the call and what its function has returned.
-        awaited: gets the call of a coroutine function in place of the fixture, and returns what the
-            test awaits.
+        awaited: gets the call of a coroutine function, or a call that the test awaits, in place of
+            the fixture, and returns what the test awaits.
         tears_down: call the teardown of ``pedantic`` also if the fixture is disabled;
             pytest-benchmark then calls the setup and the function alone.
     """
@@ -258,9 +268,13 @@ def intercept(
     if not any(parent.__module__ == "pytest_benchmark.fixture" for parent in base.__mro__):
         return
 
-    def around(benchmark: Any, call: Call, run: Callable[[], Any]) -> Any:
+    def around(benchmark: Any, call: Call, run: Callable[[], Any], caller: types.FrameType) -> Any:
         is_first = not benchmark._mode  # noqa: SLF001  # pytest-benchmark refuses a second call
-        if is_first and awaited is not None and is_awaited(call.function):
+        if (
+            is_first
+            and awaited is not None
+            and (is_awaited(call.function) or awaits_its_call(caller))
+        ):
             benchmark._mode = "awaited"  # noqa: SLF001
             return awaited(call)
         if is_first:
@@ -276,10 +290,14 @@ def intercept(
         ) -> Any:
             call = Call(function_to_benchmark, args, kwargs, collects_garbage=not self._disable_gc)
             return around(
-                self, call, lambda: base.__call__(self, function_to_benchmark, *args, **kwargs)
+                self,
+                call,
+                lambda: base.__call__(self, function_to_benchmark, *args, **kwargs),
+                sys._getframe(1),  # noqa: SLF001
             )
 
         def pedantic(self, *args: Any, **kwargs: Any) -> Any:
+            caller = sys._getframe(1)  # noqa: SLF001
             bound = inspect.signature(base.pedantic).bind(self, *args, **kwargs).arguments
             warmup_rounds = bound.get("warmup_rounds", 0)
             once = bound.get("rounds", 1) == bound.get("iterations", 1) == 1 and not warmup_rounds
@@ -295,8 +313,13 @@ def intercept(
             )
             teardown = call.teardown
             if tears_down and teardown is not None:
-                return around(self, call, lambda: _torn_down(base.pedantic, bound, call, teardown))
-            return around(self, call, lambda: base.pedantic(self, *args, **kwargs))
+                return around(
+                    self,
+                    call,
+                    lambda: _torn_down(base.pedantic, bound, call, teardown),
+                    caller,
+                )
+            return around(self, call, lambda: base.pedantic(self, *args, **kwargs), caller)
 
     fixture.__class__ = Intercepted
 

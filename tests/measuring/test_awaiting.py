@@ -1,6 +1,7 @@
 """Calls of coroutine functions: their loop is stopped while they are measured."""
 
 import asyncio
+import sys
 import threading
 from contextvars import ContextVar
 from functools import partial
@@ -13,7 +14,7 @@ from mnistbench.measuring.awaiting import (
     while_stopped,
     why_unstoppable,
 )
-from mnistbench.measuring.calls import Call, is_awaited
+from mnistbench.measuring.calls import Call, awaits_its_call, is_awaited
 from mnistbench.measuring.timing import Sample
 
 NAME = ContextVar("name")
@@ -52,6 +53,27 @@ def test_a_coroutine_function_is_known_by_its_definition():
 
     for function in (len, int, lambda: double(1), generator, Function, None, Computing()):
         assert not is_awaited(function)
+
+
+def test_whether_code_awaits_its_call_is_known_in_the_call():
+    seen = []
+
+    def benchmark(*_, **__):
+        seen.append(awaits_its_call(sys._getframe(1)))
+        return double(1)
+
+    async def main():
+        await benchmark()
+        assert await benchmark(lambda: 1, setup=[2]) == 2
+        await benchmark(*[1], setup=None)
+        benchmark().close()
+        coroutine = benchmark()
+        await coroutine
+        await asyncio.ensure_future(benchmark())
+
+    for _ in range(20):  # the interpreter specializes instructions
+        asyncio.run(main())
+    assert seen == [True, True, True, False, False, False] * 20
 
 
 def test_a_loop_is_stopped_during_a_function_and_continues():

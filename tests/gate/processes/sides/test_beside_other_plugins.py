@@ -135,6 +135,14 @@ async def test_awaited(benchmark, ask):
     assert 0 < benchmark.stats["mean"] < 60
 
 
+async def test_lambda(benchmark, ask):
+    assert await benchmark(lambda: ask()) == 3
+
+
+async def test_future(benchmark, ask):
+    assert await benchmark.pedantic(asyncio.ensure_future, setup=lambda: ((ask(),), {})) == 3
+
+
 async def test_context(benchmark):
     async def name():
         return NAME.get()
@@ -160,10 +168,11 @@ async def test_without_a_benchmark():
 
 
 def test_asynchronous_tests_are_measured_in_the_loop_of_pytest_asyncio(builds):
-    names = {"sync", "awaited", "context", "marked", "method"}
+    names = {"sync", "awaited", "lambda", "future", "context", "marked", "method"}
     assert set(builds["test_asyncio.py"]) == names
-    for build in builds["test_asyncio.py"].values():
-        assert build[BASE]["loops"] > 1
+    loops = {name: build[BASE]["loops"] for name, build in builds["test_asyncio.py"].items()}
+    assert loops.pop("future") == 1
+    assert min(loops.values()) > 1
 
 
 ANYIO = """
