@@ -11,8 +11,11 @@ Imports asyncio only for a coroutine function.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import importlib
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -37,9 +40,16 @@ _requests: dict[AbstractEventLoop, tuple[Callable[[], Any], Future[Any]]] = {}
 # ---- Loops ---------------------------------------------------------------------------------------
 
 
-def make_stoppable() -> None:
-    """Make the loops that start from now on stoppable, of the packages that are imported."""
+def make_stoppable(*, imports: bool = False) -> None:
+    """Make the loops that start from now on stoppable.
+
+    Args:
+        imports: the packages of loops, too: a plug-in may import one when it starts the loop.
+    """
     for module, name in _LOOPS.items():
+        if imports:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
         loop_type: Any = getattr(sys.modules.get(module), name, None)
         if loop_type is not None and not hasattr(loop_type.run_forever, "answers_requests"):
             loop_type.run_forever = _answering(loop_type.run_forever)
@@ -60,6 +70,7 @@ def _answering(run_forever: Callable[[AbstractEventLoop], None]) -> Callable[...
                 try:
                     waiting.set_result(work())
                 except (KeyboardInterrupt, SystemExit):
+                    super(type(waiting), waiting).cancel()  # the loop ends its tasks
                     raise
                 except BaseException as error:  # noqa: BLE001  # such as pytest.skip, in the test
                     waiting.set_exception(error)
@@ -79,6 +90,8 @@ def why_unstoppable() -> str:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return "is not run by asyncio, in whose loop its benchmark could be awaited"
+    if threading.current_thread() is not threading.main_thread():
+        return "is run by a loop in another thread, which cannot be stopped to measure"
     if loop not in _stoppable:
         return f"is run by a loop that cannot be stopped to measure ({type(loop).__name__})"
     return ""
@@ -88,8 +101,16 @@ async def while_stopped(work: Callable[[], _T]) -> _T:
     """Return what a function returns that is called while the running loop is stopped."""
     import asyncio
 
+    class Answer(asyncio.Future[_T]):
+        def cancel(self, msg: object = None) -> bool:  # noqa: ARG002
+            """Let a cancelled test wait for the answer.
+
+            If it ended while the function runs the loop, that would stop the loop of the function.
+            """
+            return False
+
     loop = asyncio.get_running_loop()
-    waiting: Future[_T] = loop.create_future()
+    waiting = Answer(loop=loop)
     _requests[loop] = work, waiting
     loop.stop()
     return await waiting

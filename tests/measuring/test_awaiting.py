@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
 
@@ -115,20 +115,46 @@ def test_an_interruption_ends_the_loop():
         asyncio.run(while_stopped(work))
 
 
-def test_a_loop_that_ran_before_cannot_be_stopped(monkeypatch):
+def test_a_timeout_of_the_test_expires_as_usual():
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(0):
+            await while_stopped(lambda: loop.run_until_complete(double(1)))
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+
+
+def why_of_main():
     async def main():
         return why_unstoppable()
 
-    assert asyncio.run(main()) == ""
+    return asyncio.run(main())
+
+
+def test_a_loop_that_ran_before_cannot_be_stopped(monkeypatch):
+    assert why_of_main() == ""
     monkeypatch.undo()
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    why = asyncio.run_coroutine_threadsafe(main(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
-    assert why == f"is run by a loop that cannot be stopped to measure ({type(loop).__name__})"
+    assert why_of_main().startswith("is run by a loop that cannot be stopped to measure (")
+
+
+def test_a_loop_in_another_thread_is_not_stopped():
+    with ThreadPoolExecutor(1) as pool:
+        why = pool.submit(why_of_main).result()
+    assert why == "is run by a loop in another thread, which cannot be stopped to measure"
+
+
+def test_loops_of_uvloop_can_be_stopped(monkeypatch):
+    uvloop = pytest.importorskip("uvloop", exc_type=ImportError)
+    monkeypatch.setattr(uvloop.Loop, "run_forever", uvloop.Loop.run_forever)
+    make_stoppable(imports=True)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        return await while_stopped(lambda: loop.run_until_complete(double(4)))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) == 8
 
 
 def test_without_a_loop_of_asyncio_nothing_is_awaited():

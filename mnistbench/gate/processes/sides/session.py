@@ -416,10 +416,10 @@ class _Session:
 
         A coroutine that is marked as a whole is replaced by one that is measured.
         """
-        make_stoppable()
         self._unawaited = None
         function: Any = getattr(item, "obj", None)
         self._is_awaited = is_awaited(function)
+        make_stoppable(imports=self._is_awaited)
         if self._is_awaited and not _FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.obj = self._measured_whole(item, function)  # type: ignore[attr-defined]
         with self.side.counted(SETUP, self.side.case_id(item.nodeid)):
@@ -480,7 +480,7 @@ class _Session:
         """Return what the test awaits: then the call of its coroutine function is measured."""
         import asyncio
 
-        make_stoppable()
+        make_stoppable(imports=True)
 
         async def measured() -> Any:
             self._unawaited = None
