@@ -70,7 +70,7 @@ def _answering(run_forever: Callable[[AbstractEventLoop], None]) -> Callable[...
                 try:
                     waiting.set_result(work())
                 except (KeyboardInterrupt, SystemExit):
-                    super(type(waiting), waiting).cancel()  # the loop ends its tasks
+                    super(type(waiting), waiting).cancel()  # type: ignore[misc]  # it ends its tasks
                     raise
                 except BaseException as error:  # noqa: BLE001  # such as pytest.skip, in the test
                     waiting.set_exception(error)
