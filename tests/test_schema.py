@@ -87,6 +87,7 @@ MAPS = {
         "uncompared",
         "cpu",
         "implementations",
+        "thresholds_of_tests",
     },
     "compare": {"environment", "incomparable", "left_out"},
 }
@@ -169,6 +170,8 @@ VERDICTS = {
             left_out={BASE: {}, HEAD: {OTHER: "it is skipped"}},
             notes={CASE: "a note"},
             outlives={CASE: "1 thread goes on"},
+            op_fail={CASE: {HEAD: ("10%", "aten::mm:5%")}},
+            case_fail={CASE: ("", "3%")},
             uncompared={CASE: "it returns nothing"},
             cpu={BASE: {}, HEAD: {"instruction set": "AVX2"}},
             implementations={CASE: {BASE: {}, HEAD: {"matmul ref:any": 1}}},

@@ -140,3 +140,12 @@ def mark_thresholds(
     except ValueError as error:
         raise UsageError(f"opgate({shown}): {error}") from None
     return texts, case
+
+
+def thresholds_of(item: Any) -> tuple[tuple[str, ...], str]:
+    """Return the thresholds of a test's closest ``opgate`` mark.
+
+    The first ones are for operations, the second one is for the whole iteration.
+    """
+    mark = item.get_closest_marker("opgate")
+    return mark_thresholds(mark.args, mark.kwargs) if mark else ((), "")

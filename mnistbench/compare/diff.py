@@ -33,8 +33,8 @@ from mnistbench.core.operation import (
     NOT_OPERATIONS,
     OpKey,
     grouped,
-    operation_name,
-    shortened,
+    is_named,
+    names_of,
 )
 from mnistbench.core.record import CaseRecord, OpColumns, median, median_ns
 from mnistbench.saved_runs.compatibility import (
@@ -86,12 +86,12 @@ class OpChange:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name of the operation: as torch names it, as tables shorten it, with its place."""
-        return (self.name, shortened(self.name), operation_name(*self.key))
+        """Every name of the operation."""
+        return names_of(self.key)
 
     def is_named(self, name: str) -> bool:
         """Whether a user's name is that of the operation or of its module."""
-        return self.is_operation and name in (*self.names, self.module)
+        return self.is_operation and is_named(self.key, name)
 
     @functools.cached_property  # a median, asked for in every format
     def base_ns(self) -> float | None:

@@ -141,6 +141,16 @@ def operation_name(name: str, phase: str, module: str) -> str:
     return ", ".join(filter(None, (shortened(name), place_name(phase, module))))
 
 
+def names_of(key: OpKey) -> tuple[str, ...]:
+    """Return the names of an operation: of torch, as tables shorten it, and with its place."""
+    return (key[0], shortened(key[0]), operation_name(*key))
+
+
+def is_named(key: OpKey, name: str) -> bool:
+    """Return whether a user's name is that of an operation or of its module."""
+    return name in (*names_of(key), key[2])
+
+
 def operation_cells(name: str, phase: str, module: str) -> tuple[str, str, str]:
     """Return operation, phase and module as tables show them."""
     return (shortened(name) or "(all)", phase or units.MISSING, module or units.MISSING)

@@ -6,17 +6,17 @@ Question: is the head slower than the base?
 Input: two trees (a revision or a folder, and the working tree) and arguments for pytest.
 Output: a file of raw samples, and a verdict for every case and operation.
 
-``commands/gate`` calls ``flow`` with its ``options``, and ``flow`` calls the five chapters, which
-are folders, in this order:
+``commands/gate`` calls ``flow`` with its ``options``. The five chapters are folders:
 
 1. ``survey``: ``surveying.survey_sides`` finds the cases of both sides, and those that the
    differences affect (``reach``).
 2. ``measure``: ``two_stages.TwoStages`` measures all cases, and the flagged ones again; ``rounds``
-   run trials within a ``budget``.
+   run trials within a ``budget``. It asks ``decide`` at each checkpoint.
 3. ``decide``: ``verdict.verdict.conclude`` makes quantities of raw samples (``statistics``) and
    judges them (``verdict``).
 4. ``explain``: ``profiles.profiles_of`` finds the functions that made a case slower or faster.
-5. ``report``: ``rows`` has what is shown of a verdict; ``text``, ``data`` and ``page`` show it.
+5. ``report``: ``commands/result`` asks for it. ``rows`` has what is shown of a verdict; ``text``,
+   ``data``, ``page``, ``comment`` and ``annotations`` show it.
 
 All of them use ``words``, ``listing`` (what the surveys have found) and the samples of ``decide``.
 ``tests/test_layout.py`` has the order in which they may import each other.

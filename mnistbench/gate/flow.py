@@ -1,7 +1,7 @@
 """The flow of a gate: it surveys both sides, measures and judges them, and looks for the causes.
 
-In the order of reading: :func:`measure`, :func:`surveyed`, :func:`run` and :func:`_explained`;
-:func:`listed` ends after the survey. The report of the verdict is made by ``commands``.
+In the order of reading: :func:`measure`, :func:`prepared`, :func:`until_ended` and
+:func:`_explained`; :func:`listed` ends after the survey. ``commands`` makes the report.
 """
 
 from __future__ import annotations
@@ -56,23 +56,25 @@ def measure(options: GateOptions, progress: Progress, seed: int | None = None) -
         UsageError: an option cannot be used.
         GateError: a side cannot be measured.
     """
-    with surveyed(options, progress, seed) as gate:
-        stages = TwoStages(gate.rounds, options)
+    with prepared(options, progress, seed) as gate:
+        stages = TwoStages(gate.rounds, gate.options)
 
-        def compare(cases: Sequence[str]) -> End:
+        def measure_and_explain(cases: Sequence[str]) -> End:
             end = stages.measure(cases)
             verdict = stages.verdict()
-            return _explained(end, verdict, gate, options) if verdict.decision.findings else end
+            return _explained(end, verdict, gate) if verdict.decision.findings else end
 
-        end = run(gate.rounds, compare)
+        end = until_ended(gate.rounds, measure_and_explain)
         verdict = stages.verdict()
+        # The verdict has a copy of the samples, made before they had an end.
         return replace(verdict, recorded=replace(verdict.recorded, end=end))
 
 
 @dataclass(frozen=True)
-class SurveyedGate:
-    """A gate whose sides are surveyed."""
+class PreparedGate:
+    """A gate whose sides are copied and surveyed."""
 
+    options: GateOptions  # with the thresholds of the tests' own marks
     rounds: Rounds
     code: ComparedCode
 
@@ -95,9 +97,9 @@ def listed(options: GateOptions, progress: Progress, seed: int | None = None) ->
 
 
 @contextmanager
-def surveyed(
+def prepared(
     options: GateOptions, progress: Progress, seed: int | None, min_trials: int = LEAST_TRIALS
-) -> Iterator[SurveyedGate]:
+) -> Iterator[PreparedGate]:
     """Copy and survey both sides, and begin the file; remove the copies at the end.
 
     Args and errors are those of :func:`measure`. A budget has to allow for ``min_trials``.
@@ -120,6 +122,7 @@ def surveyed(
         budget.survey_s = monotonic() - survey_began
         budget.prepared_s = monotonic() - budget.began
         check_accepted_cases(options.accept, header)
+        options = budget.limits = options.with_marks(header.sides)
         efforts = ALL_ITERATIONS
         if cases := header.sides.common:
             budget.at_once = trials_at_once(sides.plan, header.sides)
@@ -127,9 +130,8 @@ def surveyed(
             efforts = efforts_of(options, budget, cases, min_trials)
         path = create_in(options.storage, options.shard.prefix, header)
         measured = Recorded(path, header, [])
-        yield SurveyedGate(
-            Rounds(sides.plan, budget, measured, log, progress, seed, efforts), sides.code
-        )
+        rounds = Rounds(sides.plan, budget, measured, log, progress, seed, efforts)
+        yield PreparedGate(options, rounds, sides.code)
 
 
 def _check(options: GateOptions, here: Path) -> None:
@@ -150,7 +152,7 @@ def _setup(options: GateOptions, pythons: Mapping[str, str], here: Path, folder:
     )
 
 
-def run(rounds: Rounds, measure_cases: Callable[[Sequence[str]], End]) -> End:
+def until_ended(rounds: Rounds, measure_cases: Callable[[Sequence[str]], End]) -> End:
     """Measure the cases; write and return how it ended.
 
     Raises:
@@ -189,10 +191,10 @@ def _without_cases(measured: Recorded) -> End:
     return End()  # all cases of the head are new, or run the same code on both sides
 
 
-def _explained(end: End, verdict: Verdict, gate: SurveyedGate, options: GateOptions) -> End:
+def _explained(end: End, verdict: Verdict, gate: PreparedGate) -> End:
     """Add scripts that reproduce slower operations, and the call paths of changed cases."""
     path = gate.rounds.measured.path
-    scripts = options.reproducers or path.with_name(path.name.removesuffix(ENDING))
+    scripts = gate.options.reproducers or path.with_name(path.name.removesuffix(ENDING))
     return replace(
         end,
         reproducers=tuple(

@@ -46,7 +46,11 @@ class ListedCase:
     facts: Mapping[str, str] = field(default_factory=dict)
     # Implementation of a library of its framework -> how often its iteration runs it.
     implementations: Mapping[str, int] = field(default_factory=dict)
-    outlives: str = ""  # threads and processes that go on after its call returns
+    outlives: str = ""  # threads, processes and tasks that go on after its call returns
+    # Thresholds of the test's own opgate mark, as written there: those of operations, and that of
+    # the case.
+    op_fail: tuple[str, ...] = ()
+    case_fail: str = ""
 
 
 @dataclass(frozen=True)

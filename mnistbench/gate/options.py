@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from mnistbench.compare.criteria import Threshold
 from mnistbench.core import options, units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import usable_cpus
+from mnistbench.core.operation import OpKey, is_named
 from mnistbench.core.options import (
     ToolTable,
     after_dashes,
@@ -35,10 +38,11 @@ from mnistbench.core.options import (
 from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.environments.packages import requirement
 from mnistbench.gate.environments.python import checked
+from mnistbench.gate.listing import ListedCase, Listings
 from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.acceptance import Acceptance, Waivers, accept, inconclusive
 from mnistbench.judging.grouping import LARGE_SHARE
-from mnistbench.judging.kinds import ADDED, MEAN, MEMORY
+from mnistbench.judging.kinds import ADDED, MEAN, MEMORY, OTHER
 
 #: Trials of the first stage (docs/evidence/gate_power.py).
 TRIALS = 10
@@ -85,14 +89,22 @@ def shard(text: str) -> Shard:
 
 def threshold_of_cases(text: str) -> float:
     """Return a share that is not too small to be judged."""
-    value = share()(text)
-    if value < LEAST_THRESHOLD:
+    return _large_enough(share()(text))
+
+
+def _large_enough(threshold: float) -> float:
+    """Return a threshold of cases, as a share.
+
+    Raises:
+        ValueError: it is smaller than the difference that the same code may show.
+    """
+    if threshold < LEAST_THRESHOLD:
         least = f"{100 * LEAST_THRESHOLD:g}%"
         raise ValueError(
             f"is below {least}, three times the difference that the same code may show; give "
             f"{least} or more"
         )
-    return value
+    return threshold
 
 
 _UNITS_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -143,13 +155,52 @@ class JudgedQuantity(Protocol):
     """What a threshold depends on."""
 
     @property
+    def case(self) -> str: ...
+    @property
     def kind(self) -> str: ...
+    @property
+    def members(self) -> Sequence[OpKey]: ...
     @property
     def is_case(self) -> bool: ...
     @property
     def is_once(self) -> bool: ...
     @property
     def reference_ns(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class MarkThresholds:
+    """The smallest changes of one case that matter, by its test's mark ``opgate``."""
+
+    case: float | None  # None: that of the gate
+    operations: tuple[Threshold, ...]
+
+    @classmethod
+    def of(cls, listed: ListedCase) -> MarkThresholds:
+        """Return those of a case that a survey found.
+
+        Raises:
+            ValueError: a text is no threshold, with the expected form.
+        """
+        case = Threshold.of_case(listed.case_fail).share if listed.case_fail else None
+        if case is not None:
+            try:
+                _large_enough(case)
+            except ValueError as error:
+                raise ValueError(f"{listed.case_fail} {error}") from None
+        return cls(case, tuple(map(Threshold.parse, listed.op_fail)))
+
+    def of_operation(self, quantity: JudgedQuantity) -> float | None:
+        """Return the threshold of an operation: one that names it, else that of all operations."""
+        named = [
+            threshold.share
+            for threshold in self.operations
+            if threshold.name
+            and quantity.kind != OTHER
+            and any(is_named(key, threshold.name) for key in quantity.members)
+        ]
+        unnamed = [threshold.share for threshold in self.operations if not threshold.name]
+        return min(named, default=min(unnamed, default=None))
 
 
 @dataclass(frozen=True)
@@ -183,6 +234,8 @@ class Thresholds:
         "TIME",
         configurable=True,
     )
+    # Node id of a case whose test has thresholds of its own -> these.
+    of_marks: Mapping[str, MarkThresholds] = field(default_factory=dict)
 
     @property
     def is_below_full(self) -> bool:
@@ -199,7 +252,7 @@ class Thresholds:
     def pass_limit(self, quantity: JudgedQuantity) -> float:
         """Return the slowdown of this quantity that a pass has to rule out."""
         if quantity.kind == MEAN:
-            return max(MEAN_FACTOR * self.case, self._floor_of(quantity))
+            return max(MEAN_FACTOR * self._of_case(quantity), self._floor_of(quantity))
         return self.of(quantity)
 
     def is_by_floor(self, quantity: JudgedQuantity) -> bool:
@@ -214,16 +267,38 @@ class Thresholds:
 
     def _share_of(self, quantity: JudgedQuantity) -> float:
         if quantity.is_case:
-            return self.case
+            return self._of_case(quantity)
         if quantity.is_once:
             return MEMORY_SHARE if quantity.kind == MEMORY else self.once
-        return self.operation * LARGE_SHARE if quantity.kind == ADDED else self.operation
+        operation = self._of_operation(quantity)
+        return operation * LARGE_SHARE if quantity.kind == ADDED else operation
 
     def _floor_of(self, quantity: JudgedQuantity) -> float:
         """Return the floor as a share; 0 for what occurs once in a process."""
         if not self.floor_ns or quantity.is_once:
             return 0.0
         return self.floor_ns / quantity.reference_ns if quantity.reference_ns else math.inf
+
+    def _of_case(self, quantity: JudgedQuantity) -> float:
+        own = self.of_marks.get(quantity.case)
+        return self.case if own is None or own.case is None else own.case
+
+    def _of_operation(self, quantity: JudgedQuantity) -> float:
+        mark = self.of_marks.get(quantity.case)
+        own = mark.of_operation(quantity) if mark else None
+        return self.operation if own is None else own
+
+    def with_marks(self, sides: Listings) -> Self:
+        """Return the thresholds with those of the tests' own marks, of the head."""
+        of_marks = {}
+        for node_id in sides.labels:
+            listed = sides.head.cases[node_id]
+            if listed.op_fail or listed.case_fail:
+                try:
+                    of_marks[node_id] = MarkThresholds.of(listed)
+                except ValueError as error:
+                    raise UsageError(f"opgate of {node_id}: {error}") from None
+        return replace(self, of_marks=of_marks)
 
 
 @dataclass(frozen=True, kw_only=True)

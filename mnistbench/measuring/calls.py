@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
+import opcode
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mnistbench.core.params import Params, params_of_call
+from mnistbench.measuring.timing import Sample
 
 #: Shortest profiled sample, in nanoseconds without the profiler: a sample repeats a short call,
 #: because the range around it takes some microseconds. Reading the events takes ten times as long
@@ -56,15 +59,34 @@ class Call:
         args, kwargs = arguments
         return args, kwargs
 
+    def tear_down(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Call the teardown with the arguments of a call."""
+        if self.teardown is not None:
+            self.teardown(*args, **kwargs)
+
+    def repeat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], times: int) -> Any:
+        """Call the function so many times; return what the last call returns."""
+        function = self.function
+        for _ in range(times - 1):
+            function(*args, **kwargs)
+        return function(*args, **kwargs)
+
     @contextlib.contextmanager
     def prepared(self) -> Iterator[Callable[[], Any]]:
         """Yield the function with its arguments, between its setup and its teardown."""
         args, kwargs = self.arguments()
         try:
-            yield lambda: self.function(*args, **kwargs)
+            yield lambda: self.repeat(args, kwargs, 1)
         finally:
-            if self.teardown is not None:
-                self.teardown(*args, **kwargs)
+            self.tear_down(args, kwargs)
+
+    def own_times(self, sample: Sample) -> Sample:
+        """Return the times of the calls of a sample that has just been timed."""
+        return sample
+
+    def unfinished(self) -> frozenset[object]:
+        """Return what the calls have started in a loop and not awaited."""
+        return frozenset()
 
 
 # ---- Calls that only create what would do the work -----------------------------------------------
@@ -104,7 +126,11 @@ def only_created(result: object) -> str:
     if type(result) is types.CoroutineType:
         is_new = inspect.getcoroutinestate(result) == inspect.CORO_CREATED
         return (
-            _why_only_created("a coroutine", "run it: benchmark(lambda: asyncio.run(f()))")
+            _why_only_created(
+                "a coroutine",
+                "run it: benchmark(lambda: asyncio.run(f())); the gate also measures "
+                "await benchmark(f)",
+            )
             if is_new
             else ""
         )
@@ -154,6 +180,32 @@ def close_unrun(result: object) -> None:
         result.close()
 
 
+def is_awaited(function: object) -> bool:
+    """Return whether the calls of a function are awaited, as far as its definition tells.
+
+    Runs no code of the function: other callables may compute their attributes.
+    """
+    while type(function) is functools.partial:
+        function = function.func
+    if type(function) is types.MethodType:
+        function = function.__func__
+    if type(function) is not types.FunctionType:
+        namespaces = (
+            type.__dict__["__dict__"].__get__(parent) for parent in type.mro(type(function))
+        )
+        function = next((names["__call__"] for names in namespaces if "__call__" in names), None)
+    return type(function) is types.FunctionType and inspect.iscoroutinefunction(function)
+
+
+def awaits_its_call(caller: types.FrameType) -> bool:
+    """Return whether code awaits what its current call returns, as ``await benchmark(f)`` does.
+
+    The next instruction then gets the awaitable; CPython keeps caches between the two, which are 0.
+    """
+    instructions = caller.f_code.co_code[caller.f_lasti + 2 :: 2]
+    return next(filter(None, instructions), None) == opcode.opmap["GET_AWAITABLE"]
+
+
 # ---- The fixture ---------------------------------------------------------------------------------
 
 #: pytest-benchmark's fixture; in pytest-codspeed it is a mark, too.
@@ -164,8 +216,8 @@ CODSPEED = "codspeed_benchmark"
 
 #: Why a test with a mark alone is not measured without pytest-codspeed.
 NEEDS_CODSPEED = (
-    "has a mark and no fixture; install pytest-codspeed, with which its body is measured, or use "
-    "the fixture benchmark"
+    "has the mark of pytest-codspeed, which is not installed, and no fixture; install "
+    "pytest-codspeed, with which its body is measured, or use the fixture benchmark"
 )
 
 
@@ -193,6 +245,7 @@ def intercept(
     fixture: Any,
     before: Callable[[Call], object] = lambda _: None,
     after: Callable[[Call, Any], object] = lambda *_: None,
+    awaited: Callable[[Call], Any] | None = None,
     *,
     tears_down: bool = False,
 ) -> None:
@@ -206,6 +259,8 @@ def intercept(
         fixture: pytest-benchmark's.
         before: gets the call.
         after: gets the call and what its function has returned.
+        awaited: gets the call of a coroutine function, or a call that the test awaits, in place of
+            the fixture, and returns what the test awaits.
         tears_down: call the teardown of ``pedantic`` also if the fixture is disabled;
             pytest-benchmark then calls the setup and the function alone.
     """
@@ -213,8 +268,15 @@ def intercept(
     if not any(parent.__module__ == "pytest_benchmark.fixture" for parent in base.__mro__):
         return
 
-    def around(benchmark: Any, call: Call, run: Callable[[], Any]) -> Any:
+    def around(benchmark: Any, call: Call, run: Callable[[], Any], caller: types.FrameType) -> Any:
         is_first = not benchmark._mode  # noqa: SLF001  # pytest-benchmark refuses a second call
+        if (
+            is_first
+            and awaited is not None
+            and (is_awaited(call.function) or awaits_its_call(caller))
+        ):
+            benchmark._mode = "awaited"  # noqa: SLF001
+            return awaited(call)
         if is_first:
             before(call)
         result = run()
@@ -228,10 +290,14 @@ def intercept(
         ) -> Any:
             call = Call(function_to_benchmark, args, kwargs, collects_garbage=not self._disable_gc)
             return around(
-                self, call, lambda: base.__call__(self, function_to_benchmark, *args, **kwargs)
+                self,
+                call,
+                lambda: base.__call__(self, function_to_benchmark, *args, **kwargs),
+                sys._getframe(1),  # noqa: SLF001
             )
 
         def pedantic(self, *args: Any, **kwargs: Any) -> Any:
+            caller = sys._getframe(1)  # noqa: SLF001
             bound = inspect.signature(base.pedantic).bind(self, *args, **kwargs).arguments
             warmup_rounds = bound.get("warmup_rounds", 0)
             once = bound.get("rounds", 1) == bound.get("iterations", 1) == 1 and not warmup_rounds
@@ -247,8 +313,13 @@ def intercept(
             )
             teardown = call.teardown
             if tears_down and teardown is not None:
-                return around(self, call, lambda: _torn_down(base.pedantic, bound, call, teardown))
-            return around(self, call, lambda: base.pedantic(self, *args, **kwargs))
+                return around(
+                    self,
+                    call,
+                    lambda: _torn_down(base.pedantic, bound, call, teardown),
+                    caller,
+                )
+            return around(self, call, lambda: base.pedantic(self, *args, **kwargs), caller)
 
     fixture.__class__ = Intercepted
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from mnistbench.compare.criteria import thresholds_of
 from mnistbench.core.errors import first_line
 from mnistbench.core.machine import pin_allocator
 from mnistbench.core.operation import IN_TORCH, OUTSIDE
 from mnistbench.core.record import KEY, CaseRecord, OpTable, nanoseconds, thin
 from mnistbench.measuring.calls import intercept, only_created, params_of_test
 from mnistbench.measuring.provider import imported_provider
-from mnistbench.pytest_plugin.session import thresholds_of, timing_of
+from mnistbench.pytest_plugin.session import timing_of
 
 if TYPE_CHECKING:
     import pytest

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mnistbench.compare.criteria import Criteria
+from mnistbench.compare.criteria import Criteria, thresholds_of
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import add_pytest_options
 from mnistbench.measuring.calls import BENCHMARK, CODSPEED, has_codspeed, is_marked
@@ -63,12 +63,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give pytest-benchmark's fixture to tests of pytest-codspeed that get tables.
+    """Check the marks, and give pytest-benchmark's fixture to tests of pytest-codspeed.
 
-    These have its fixture or its mark alone.
+    It gives it to those that get tables, and have its fixture or its mark alone.
     """
     session = config.stash[SESSION]
-    if not has_codspeed(config) or takes_cases(config) or config.option.collectonly:
+    if takes_cases(config):
+        return
+    with one_line_errors():
+        for item in items:
+            thresholds_of(item)
+    if not has_codspeed(config) or config.option.collectonly:
         return
     for item in items:
         if (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mnistbench.compare.criteria import Criteria, mark_thresholds
+from mnistbench.compare.criteria import Criteria
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
 from mnistbench.core.options import options_of, read_pytest
 from mnistbench.core.params import CALL
@@ -225,15 +225,6 @@ def timing_of(stats: Any) -> Timing:
     while isinstance(timer, functools.partial):  # as pytest-benchmark names it
         timer = timer.func
     return Timing.from_stats(stats.stats.as_dict(), getattr(timer, "__name__", ""))
-
-
-def thresholds_of(item: pytest.Item) -> tuple[tuple[str, ...], str]:
-    """Return the thresholds of a test's closest ``opgate`` mark.
-
-    The first ones are for operations, the second one is for the whole iteration.
-    """
-    mark = item.get_closest_marker("opgate")
-    return mark_thresholds(mark.args, mark.kwargs) if mark else ((), "")
 
 
 #: Key of the session's state in ``config.stash``.

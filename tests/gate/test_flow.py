@@ -70,6 +70,7 @@ from mnistbench.judging.verdicts import (
     PASSED,
     REGRESSED,
 )
+from mnistbench.measuring.calls import NEEDS_CODSPEED
 from mnistbench.showing.output import EXIT_INCONCLUSIVE, EXIT_REGRESSED, render
 from mnistbench.showing.progress import Progress
 from mnistbench.suite.reproducers import write
@@ -850,6 +851,20 @@ def test_what_one_side_alone_has_is_named(gate, trials, tmp_path, missing, messa
         gate(pytest=("a b.py",))
     assert str(raised.value).startswith(message.format(base=tmp_path / "base"))
     assert not list((tmp_path / "storage").rglob("*.gz"))
+
+
+def test_without_pytest_codspeed_a_suite_of_its_marks_has_no_case_and_one_line_says_why(
+    gate, trials
+):
+    trials.cases = {BASE: {}, HEAD: {}}
+    trials.left_out = dict.fromkeys((QUICK, SLOW, "t.py::third"), NEEDS_CODSPEED)
+    with pytest.raises(GateError) as raised:
+        gate()
+    assert str(raised.value) == (
+        f"no case in bench: {QUICK} has the mark of pytest-codspeed, which is not installed, and "
+        "no fixture; install pytest-codspeed, with which its body is measured, or use the fixture "
+        "benchmark; 2 more tests with it"
+    )
 
 
 def test_tests_that_the_base_leaves_out_are_not_new(gate, trials):

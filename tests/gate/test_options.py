@@ -1,11 +1,11 @@
-"""Options that name what differs between two sides."""
+"""Options that name what differs between two sides, and thresholds."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import gate_builders
 import pytest
@@ -14,6 +14,9 @@ from mnistbench.core.errors import UsageError
 from mnistbench.core.options import read, tool_table
 from mnistbench.gate.commands import bisect, gate, judge
 from mnistbench.gate.options import SideOptions, Thresholds, shard, short_time
+from mnistbench.gate.words import HEAD
+from mnistbench.judging.grouping import LARGE_SHARE
+from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, ONCE, OPERATION, OTHER, REPLACED
 
 
 def options(**texts):
@@ -327,3 +330,56 @@ def test_a_floor_raises_the_limits_of_what_is_short(floor_ns, changes, limit, te
     assert thresholds.limit_text(quantity) == text
     if changes.get("kind") == "mean":
         assert thresholds.pass_limit(quantity) == pytest.approx(0.1)
+
+
+# ---- Thresholds ----------------------------------------------------------------------------------
+
+MM = ("aten::mm", "forward", "fc1")
+RELU = ("aten::relu", "forward", "")
+
+
+@dataclass
+class Quantity:
+    kind: str
+    members: tuple[tuple[str, str, str], ...] = ()
+    case: str = "t.py::own"
+    is_case: bool = False
+    is_once: bool = False
+    reference_ns: float = 1e6
+
+
+@pytest.mark.parametrize(
+    ("quantity", "limit", "pass_limit"),
+    [
+        (Quantity(ITERATION, is_case=True), 0.03, 0.03),
+        (Quantity(MEAN, is_case=True), 0.03, 0.15),
+        (Quantity(OPERATION, (RELU,)), 0.2, 0.2),
+        (Quantity(OPERATION, (MM,)), 0.05, 0.05),
+        (Quantity(REPLACED, (RELU, MM)), 0.05, 0.05),
+        (Quantity(ADDED, (RELU,)), 0.2 * LARGE_SHARE, 0.2 * LARGE_SHARE),
+        (Quantity(OTHER, (RELU, MM)), 0.2, 0.2),
+        (Quantity(ONCE, is_once=True), 0.4, 0.4),
+        (Quantity(ITERATION, is_case=True, case="t.py::other"), 0.01, 0.01),
+        (Quantity(OPERATION, (MM,), case="t.py::other"), 0.07, 0.07),
+    ],
+    ids=[
+        *("case", "mean", "operation", "named operation", "replaced", "added", "other", "once"),
+        *("case without a mark", "operation without a mark"),
+    ],
+)
+def test_the_thresholds_of_a_mark_hold_for_its_case(quantity, limit, pass_limit):
+    sides = gate_builders.listings(
+        {"t.py::own": "own", "t.py::other": "other"},
+        case_fail={"t.py::own": ("1%", "3%")},
+        op_fail={"t.py::own": {HEAD: ("20%", "mm:9%", "fc1:5%")}},
+    )
+    thresholds = Thresholds(case=0.01, operation=0.07, once=0.4).with_marks(sides)
+    assert thresholds.of(quantity) == pytest.approx(limit)
+    assert thresholds.pass_limit(quantity) == pytest.approx(pass_limit)
+
+
+def test_a_mark_of_operations_alone_leaves_the_threshold_of_the_case():
+    sides = gate_builders.listings({"t.py::own": "own"}, op_fail={"t.py::own": {HEAD: ("fc1:5%",)}})
+    thresholds = Thresholds().with_marks(sides)
+    assert thresholds.of(Quantity(ITERATION, is_case=True)) == Thresholds().case
+    assert thresholds.of(Quantity(OPERATION, (RELU,))) == Thresholds().operation

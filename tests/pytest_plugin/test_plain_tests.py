@@ -483,7 +483,7 @@ def test_requested(request):
     result.stdout.fnmatch_lines(
         [
             "*mnistbench: not recorded*",
-            "test_bench.py::test_mark: has a mark and no fixture; install pytest-codspeed, *",
+            "test_bench.py::test_mark: has the mark of pytest-codspeed, which is not installed, *",
         ]
     )
     result.stdout.no_fnmatch_line("*test_requested: has a mark*")
@@ -734,3 +734,14 @@ def test_a_session_judges_times_of_a_few_nanoseconds_by_their_fractions(
     result = project.run("--benchmark-compare", "--op-case-fail=4%")
     assert result.ret == (EXIT_PASSED if "within" in line else EXIT_REGRESSED)
     result.stdout.fnmatch_lines([line])
+
+
+def test_a_wrong_mark_of_thresholds_is_one_line_before_any_plain_test_runs(plain_suite):
+    marked = 'import pytest\n\npytestmark = pytest.mark.opgate("5%", operation="5%")\n'
+    plain_suite.write(
+        "test_bench.py", f"{marked}\n\ndef test_sum(benchmark):\n    benchmark(int)\n"
+    )
+    result = plain_suite.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: opgate('5%', operation='5%'): needs thresholds: *"])
+    result.stdout.no_fnmatch_line("*passed*")

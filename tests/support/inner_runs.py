@@ -9,6 +9,7 @@ import os
 
 #: Entry points of the plug-ins among the dependencies of the tests.
 _PLUGINS = (
+    "anyio",
     "asyncio",
     "hypothesispytest",
     "pytest_cov",

@@ -8,7 +8,7 @@ from typing import Any
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, End
-from mnistbench.gate.flow import run, surveyed
+from mnistbench.gate.flow import prepared, until_ended
 from mnistbench.gate.measure.rounds import Rounds, Stage
 from mnistbench.gate.options import TRIALS, GateOptions
 from mnistbench.gate.qualification.resampling import least_trials, resample
@@ -57,7 +57,7 @@ def qualify(options: GateOptions, progress: Progress, seed: int | None = None) -
     found: dict[str, Any] = {}
 
     of_all = replace(options, all_cases=True)
-    with surveyed(of_all, progress, seed, least_trials(options)) as gate:
+    with prepared(of_all, progress, seed, least_trials(options)) as gate:
 
         def measure_cases(cases: Sequence[str]) -> End:
             end = _measure(cases, options, gate.rounds)
@@ -66,7 +66,7 @@ def qualify(options: GateOptions, progress: Progress, seed: int | None = None) -
                 found.update(_found(options, gate.rounds))
             return end
 
-        run(gate.rounds, measure_cases)
+        until_ended(gate.rounds, measure_cases)
         qualification = Qualification(gate.rounds.measured, found)
     try:
         qualification.save()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from mnistbench.core.options import options_of
@@ -93,6 +94,9 @@ def json_data(rows: Rows) -> dict[str, Any]:
         "checkpoints": checkpoints(options, decision.shards),
         "confidence": CONFIDENCE,
         "thresholds": {name: getattr(options, name) for name in options_of(Thresholds)},
+        "thresholds_of_tests": {
+            names[case]: asdict(thresholds) for case, thresholds in options.of_marks.items()
+        },
         "findings": [
             {
                 "verdict": finding.verdict,

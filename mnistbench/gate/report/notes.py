@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from mnistbench.core import units
 from mnistbench.gate.decide.statistics.raw_samples import GateHeader
 from mnistbench.gate.decide.verdict.verdict import Verdict
+from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import UNCONFIRMED
@@ -182,6 +183,21 @@ def _left_out(rows: Rows) -> Iterable[tuple[str, str]]:
         yield rows.names[case], f"left out: {why}"
 
 
+def _thresholds_of_marks(options: JudgeOptions) -> Iterable[tuple[str, str]]:
+    """Yield the thresholds of marks that are not those of the gate."""
+    for case, mark in options.of_marks.items():
+        differing = []
+        if mark.case not in (None, options.case):
+            differing.append(f"{units.percent(mark.case)} of the time")
+        differing += [
+            f"{units.percent(threshold.share)} of {threshold.name or 'operations'}"
+            for threshold in mark.operations
+            if threshold.share != options.operation
+        ]
+        if differing:
+            yield case, ", ".join(differing)
+
+
 def _notes_of_cases(rows: Rows) -> Iterable[list[tuple[str, str]]]:
     """Yield one kind of notes after the other: the names of cases, each with a text."""
     verdict = rows.verdict
@@ -191,6 +207,10 @@ def _notes_of_cases(rows: Rows) -> Iterable[list[tuple[str, str]]]:
     yield [
         (names[case], f"{sources}: {', '.join(files)}")
         for case, files in verdict.header.sources.items()
+    ]
+    yield [
+        (names[case], f"its mark opgate has other thresholds than the gate: {text}")
+        for case, text in _thresholds_of_marks(verdict.options)
     ]
     yield [(names[case], note) for case, note in sides.notes.items()]
     yield [(names[case], what) for case, what in sides.outlives.items()]

@@ -56,6 +56,7 @@ from mnistbench.gate.survey.side_surveys import (
     survey_in_processes,
 )
 from mnistbench.gate.words import BASE, HEAD
+from mnistbench.measuring.calls import NEEDS_CODSPEED
 from mnistbench.showing.progress import Progress
 
 #: Most cases of a side that an error names.
@@ -348,6 +349,10 @@ def _no_cases(side: str, request: SurveyRequest, sides: Listings) -> str:
     if other_listing.not_measured:
         reasons = "; ".join(reasons_with_cases(other_listing.not_measured))
         return f"no case can be measured: {reasons}"
+    if listing.left_out and {*listing.left_out.values()} == {NEEDS_CODSPEED}:
+        first, *others = listing.left_out
+        more = f"; {units.counted(len(others), 'more test')} with it" if others else ""
+        return f"no case in {selection}: {first} {NEEDS_CODSPEED}{more}"
     return (
         f"no case in {selection}{left_out}: select tests that use the fixture benchmark or "
         "op_benchmark after --"

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from mnistbench.compare.criteria import thresholds_of
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError, first_line
 from mnistbench.core.machine import gc_paused
@@ -24,7 +25,7 @@ from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.core.params import PHASES, REFERENCE, Params
 from mnistbench.core.record import KEY, CaseRecord, OpTable, nanoseconds, thin
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
-from mnistbench.pytest_plugin.session import SESSION, thresholds_of, timing_of
+from mnistbench.pytest_plugin.session import SESSION, timing_of
 from mnistbench.suite.measuring.case import Case, build, fork_random, on_device, thread_count
 from mnistbench.suite.measuring.device_timing import event_ns
 from mnistbench.suite.measuring.environment import resolve_devices

@@ -16,7 +16,7 @@ from mnistbench.core.options import add_pytest_options
 from mnistbench.core.params import REFERENCE, device_label
 from mnistbench.measuring.provider import PROVIDERS
 from mnistbench.pytest_plugin.plugin import takes_cases
-from mnistbench.pytest_plugin.session import SESSION, one_line_errors, thresholds_of
+from mnistbench.pytest_plugin.session import SESSION, one_line_errors
 from mnistbench.suite.op_benchmark import hooks
 from mnistbench.suite.op_benchmark.options import CaseOptions
 from mnistbench.suite.op_benchmark.session import (
@@ -110,13 +110,11 @@ def _argument_names(mark: pytest.Mark) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse marks, options and datasets that cannot be used, before any case runs."""
+    """Refuse options and datasets that cannot be used, before any case runs."""
     cases = config.stash[CASES]
     if not cases.are_collected:
         return
     with one_line_errors():
-        for item in items:
-            thresholds_of(item)
         callspecs = (
             [] if config.option.collectonly else [getattr(item, "callspec", None) for item in items]
         )

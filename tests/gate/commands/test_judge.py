@@ -5,7 +5,7 @@ from pathlib import Path
 import gate_builders
 import pytest
 
-from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED
+from mnistbench.showing.output import EXIT_INCONCLUSIVE, EXIT_PASSED, EXIT_REGRESSED
 
 #: Thresholds of a gate by which a case that got 3 % slower passes.
 GENEROUS = {"case": 0.5, "operation": 0.5, "once": 1.0}
@@ -64,6 +64,41 @@ def test_an_entry_of_the_project_accepts_until_its_last_day(judge):
         Path("pyproject.toml").write_text(table, encoding="utf-8")
         exit_code, out = judge()
         assert (exit_code, part in out) == (code, True), out
+
+
+@pytest.mark.parametrize("case_fail", ["5%", ""])
+def test_the_threshold_of_a_tests_own_mark_comes_before_that_of_the_gate(judge, case_fail):
+    of_operations = (("50%",), ("50%",))
+    marks = {
+        "case_fail": {gate_builders.CASE: ("1%", case_fail)},
+        "op_fail": {gate_builders.CASE: of_operations},
+    }
+    code, out = judge("--threshold=2%", **marks)
+    assert code == (EXIT_PASSED if case_fail else EXIT_REGRESSED)
+    differing = "5.0 % of the time, 50.0 % of operations" if case_fail else "50.0 % of operations"
+    assert f"its mark opgate has other thresholds than the gate: {differing}" in out
+
+
+@pytest.mark.parametrize(
+    ("facts", "fault"),
+    [
+        ({"case_fail": "5"}, "is not a threshold for an iteration; give 10%"),
+        (
+            {"case_fail": "0.01%"},
+            "0.01% is below 0.1%, three times the difference that the same code may show; give ",
+        ),
+        ({"op_fail": (("x:",), ("x:",))}, "is not a threshold; give 10%, or"),
+    ],
+    ids=["no share", "too small", "no operation"],
+)
+def test_a_wrong_threshold_of_a_mark_is_one_line(run, tmp_path, monkeypatch, facts, fault):
+    monkeypatch.chdir(tmp_path)
+    trials = gate_builders.series(gate_builders.Measured())
+    of_case = {name: {gate_builders.CASE: value} for name, value in facts.items()}
+    gate_builders.write(Path("gate.jsonl.gz"), trials, **of_case)
+    code, _, err = run("judge", "gate.jsonl.gz")
+    assert code == EXIT_INCONCLUSIVE
+    assert f"opgate of {gate_builders.CASE}: {fault}" in err
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     are_all_new = recorded.are_all_new
     recorded = recorded.measurable()
     header = recorded.header
+    options = options.with_marks(header.sides)
     check_accepted_cases(options.accept, header)
     parts = [
         shard

@@ -65,8 +65,12 @@ class Watch:
         self._threads_at_return = _threads()
         self._others_ns = _of_other_threads_ns()
 
-    def outliving(self) -> str:
-        """Return what goes on; empty if nothing does."""
+    def outliving(self, tasks: int = 0) -> str:
+        """Return what goes on; empty if nothing does.
+
+        Args:
+            tasks: of an event loop, which the call has started and not awaited.
+        """
         processes = running_children()
         started_threads = self._threads_at_return - self._threads_before
         started_processes = processes - self._processes_before
@@ -78,6 +82,7 @@ class Watch:
         return _outliving_text(
             len(started_threads) + len(working_threads),
             len(started_processes) + len(working_processes),
+            tasks,
         )
 
     def _with_turns(self, numbers: frozenset[int]) -> frozenset[int]:
@@ -104,18 +109,19 @@ class Watch:
         )
 
 
-def _outliving_text(threads: int, processes: int) -> str:
+def _outliving_text(threads: int, processes: int, tasks: int) -> str:
     counts = [
         units.counted(count, noun, plural)
         for count, noun, plural in (
             (threads, "thread", "threads"),
             (processes, "process", "processes"),
+            (tasks, "task", "tasks"),
         )
         if count
     ]
     if not counts:
         return ""
-    is_one = threads + processes == 1
+    is_one = threads + processes + tasks == 1
     goes_on = "goes on" if is_one else "go on"
     whose = "its" if is_one else "their"
     return f"{' and '.join(counts)} {goes_on} after the call returns, and {whose} work is not timed"

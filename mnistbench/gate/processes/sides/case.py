@@ -154,23 +154,20 @@ class PlainCase(SideCase):
 
     def __call__(self) -> None:
         """Call the function ``loops`` times."""
-        function = self._call.function
-        args = self._args
-        kwargs = self._kwargs
-        for _ in range(self.loops):
-            function(*args, **kwargs)
+        self._call.repeat(self._args, self._kwargs, self.loops)
         if self._waits:
             self._provider.synchronize()
 
     def finish(self) -> None:
         """Call the function's teardown."""
-        if self._call.teardown is not None:
-            self._call.teardown(*self._args, **self._kwargs)
+        self._call.tear_down(self._args, self._kwargs)
 
     def clocked(self) -> Sample:
         """Run an iteration as pytest-benchmark does, and return its times."""
         with contextlib.nullcontext() if self._call.collects_garbage else gc_paused(), _untraced():
-            return self._provider.timed(self, self.device) if self._waits else clocked(self)
+            if self._waits:
+                return self._provider.timed(self, self.device)
+            return self._call.own_times(clocked(self))
 
     def outcome(self) -> Outcome:
         """Return the hash and the mean number of the result; constants if it cannot be compared."""
@@ -194,8 +191,10 @@ class PlainCase(SideCase):
                 if watch:
                     watch.note_return()
 
-            sample = with_queue(lambda: clocked(call))
-            self.outlives = watch.outliving() if watch else ""
+            tasks = self._call.unfinished()
+            sample = with_queue(lambda: self._call.own_times(clocked(call)))
+            if watch:
+                self.outlives = watch.outliving(len(self._call.unfinished() - tasks))
             self.took_ns = sample.alone_ns
             return results.pop()
 
@@ -220,14 +219,10 @@ class PlainCase(SideCase):
     def operations(self, one_turn: Turn, turns: Iterable[None]) -> dict[str, Any]:
         """Profile the call; one of a short function is repeated."""
         loops = max(1, round(self.loops * PROFILED_NS / SAMPLE_NS)) if self.loops > 1 else 1
-        function = self._call.function
 
         def run() -> None:
             with self._provider.range_of_call():
-                args = self._args
-                kwargs = self._kwargs
-                for _ in range(loops):
-                    function(*args, **kwargs)
+                self._call.repeat(self._args, self._kwargs, loops)
                 if self._waits:
                     self._provider.synchronize()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
-import inspect
 import io
 import json
 import math
@@ -17,7 +16,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +34,13 @@ from mnistbench.gate.processes.sides.fingerprint import Limits, fingerprint
 from mnistbench.gate.processes.sides.requested import Requested
 from mnistbench.gate.processes.sides.side import Side, SideError
 from mnistbench.gate.processes.sides.stray import project_table
-from mnistbench.gate.words import FIXTURES, SETUP
+from mnistbench.gate.words import FIXTURES, HEAD, SETUP
+from mnistbench.measuring.awaiting import (
+    AwaitedCall,
+    make_stoppable,
+    while_stopped,
+    why_unstoppable,
+)
 from mnistbench.measuring.calls import (
     BENCHMARK,
     CODSPEED,
@@ -43,6 +48,7 @@ from mnistbench.measuring.calls import (
     Call,
     has_codspeed,
     intercept,
+    is_awaited,
     is_marked,
     params_of_test,
     refuse_weave,
@@ -229,6 +235,14 @@ def _run_pytest(side: Side, arguments: Sequence[str], *plugins: object) -> str:
     return failures.describe_output(code, output.getvalue(), errors.getvalue(), side.tree)
 
 
+@dataclass
+class _Unawaited:
+    """What the fixture has returned for a coroutine function, and the test has not awaited yet."""
+
+    coroutine: Coroutine[Any, Any, Any]
+    measured: Callable[[], Coroutine[Any, Any, Any]] | None  # makes another; None in a loop
+
+
 class _PluginOptions:
     """A plug-in that sets the options of others, before these read them."""
 
@@ -276,6 +290,8 @@ class _Session:
         self._taken: set[str] = set()
         self._excinfo: pytest.ExceptionInfo[BaseException] | None = None  # of the last report
         self._called_ns = 0  # when the fixture calls its function
+        self._is_awaited = False  # the test that runs
+        self._unawaited: _Unawaited | None = None  # in the test that runs
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self) -> None:
@@ -336,6 +352,8 @@ class _Session:
         self.side.parameters = {
             node_id: _hash_of_parameters(item) for node_id, item in ours.items()
         }
+        if self.side.name == HEAD:  # the base may have another threshold, or a wrong one
+            self._read_thresholds(ours)
         # pytest runs no test, so there is nothing to agree about with the other side.
         if self.failures:
             return
@@ -348,6 +366,17 @@ class _Session:
             items=[item for node_id, item in named.items() if node_id not in kept]
         )
         items[:] = kept.values()
+
+    def _read_thresholds(self, items: Mapping[str, pytest.Item]) -> None:
+        for node_id, item in items.items():
+            if not item.get_closest_marker("opgate"):
+                continue
+            from mnistbench.compare.criteria import thresholds_of  # loads the options
+
+            try:
+                self.side.thresholds[node_id] = thresholds_of(item)
+            except MnistbenchError as error:
+                self.failures.append(f"{node_id}: {error}")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_mnistbench_take_case(
@@ -399,8 +428,26 @@ class _Session:
                 before = functools.partial(self._take_call, request.node, value)
                 refuse_weave(value)
             after = functools.partial(self._give_stats, value)
-            intercept(value, before, after, tears_down=is_plain)
+            awaited = functools.partial(self._awaited, request.node, value) if is_plain else None
+            intercept(value, before, after, awaited, tears_down=is_plain)
         return value
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Any:
+        """Count what a test does before its case is measured.
+
+        A coroutine that is marked as a whole is replaced by one that is measured.
+        """
+        self._unawaited = None
+        function: Any = getattr(item, "obj", None)
+        self._is_awaited = is_awaited(function)
+        make_stoppable(imports=self._is_awaited)
+        if self._is_awaited and not _FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.obj = self._measured_whole(item, function)  # type: ignore[attr-defined]
+        with self.side.counted(SETUP, self.side.case_id(item.nodeid)):
+            result = yield
+            self._run_unawaited(item)
+            return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> None:
@@ -411,20 +458,20 @@ class _Session:
         self.side.say(at=self.side.case_id(pyfuncitem.nodeid))
         # Whatever imports, fixtures and other tests have set.
         imported_provider().set_threads(own_threads())
-        if not _FIXTURES.intersection(pyfuncitem.fixturenames):
-            if inspect.iscoroutinefunction(pyfuncitem.obj):
-                pytest.skip("a coroutine cannot be measured")
+        if not self._is_awaited and not _FIXTURES.intersection(pyfuncitem.fixturenames):
             arguments = {
                 name: pyfuncitem.funcargs[name]
                 for name in pyfuncitem._fixtureinfo.argnames  # noqa: SLF001
             }
             self._take_call(pyfuncitem, SimpleNamespace(), Call(pyfuncitem.obj, (), arguments))
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Any:
-        """Count what a test does before its case is measured."""
-        with self.side.counted(SETUP, self.side.case_id(item.nodeid)):
-            return (yield)
+    @pytest.hookimpl(specname="pytest_pyfunc_call")
+    def pytest_coroutine_call(self, pyfuncitem: pytest.Function) -> None:
+        """Skip a coroutine that no plug-in has run: their hooks are called before this one."""
+        if is_awaited(pyfuncitem.obj):
+            pytest.skip(
+                "no plug-in runs this coroutine: install pytest-asyncio or anyio, and mark the test"
+            )
 
     def _take_call(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
         case_id = self.side.case_id(item.nodeid)
@@ -438,6 +485,66 @@ class _Session:
         self._take(item, TakenCase(case_id, params.title, params, make))
         benchmark.disabled = True  # it calls the function once
         self._note_start(call)
+
+    def _measured_whole(
+        self, item: pytest.Item, function: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Return a test that measures a marked one in its loop and then runs it as usual."""
+
+        @functools.wraps(function)
+        async def whole(**arguments: Any) -> None:
+            await self._take_awaited(item, SimpleNamespace(), Call(function, (), arguments))
+            await function(**arguments)
+
+        return whole
+
+    def _awaited(self, item: pytest.Item, benchmark: Any, call: Call) -> Coroutine[Any, Any, Any]:
+        """Return what the test awaits: then the call of its coroutine function is measured."""
+        import asyncio
+
+        make_stoppable(imports=True)
+
+        async def measured() -> Any:
+            self._unawaited = None
+            await self._take_awaited(item, benchmark, call)
+            self._note_start(call)
+            args, kwargs = call.arguments()
+            try:
+                result = await call.function(*args, **kwargs)
+            finally:
+                call.tear_down(args, kwargs)
+            self._give_stats(benchmark)
+            return result
+
+        coroutine = measured()
+        has_loop = asyncio._get_running_loop() is not None  # noqa: SLF001
+        self._unawaited = _Unawaited(coroutine, None if has_loop else measured)
+        return coroutine
+
+    async def _take_awaited(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
+        if why := why_unstoppable():
+            self._leave_out(item, why)
+            return
+        awaited = AwaitedCall.of(call)
+        await while_stopped(lambda: self._take_call(item, benchmark, awaited))
+
+    def _run_unawaited(self, item: pytest.Item) -> None:
+        """Measure the call of a coroutine function that a test without a loop has not awaited."""
+        if not (unawaited := self._unawaited):
+            return
+        import asyncio
+
+        unawaited.coroutine.close()
+        if unawaited.measured is None:
+            self._leave_out(item, "does not await its benchmark; write: await benchmark(...)")
+            return
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(unawaited.measured())
+
+    def _leave_out(self, item: pytest.Item, why: str) -> None:
+        case_id = self.side.case_id(item.nodeid)
+        self._taken.add(case_id)
+        self.side.left_out[case_id] = why
 
     def _note_start(self, _: Call) -> None:
         self._called_ns = Clock.wall_ns()

@@ -77,6 +77,8 @@ class Side:
     tests_carried: set[str] = field(default_factory=set)  # node ids of their tests
     # Node id of a test, or a file, of these that this side cannot run -> why.
     cannot_run: dict[str, str] = field(default_factory=dict)
+    # Node id of a collected test of the head -> thresholds of its mark: of operations, of the case.
+    thresholds: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     missing: tuple[str, ...] = ()  # arguments of pytest that name nothing on this side
     repository: Path | None = None  # the user's own tree, which must not be measured
     say: Callable[..., None] = lambda **_: None  # sends a message of the process

@@ -111,6 +111,7 @@ def survey(job: SurveyJob, say: Callable[..., None], lines: IO[str]) -> None:
     for node_id, case in surveyed.cases.items():
         case.sources = follower.sources[node_id]
         case.parameters = side.parameters[node_id]
+        case.op_fail, case.case_fail = side.thresholds.get(node_id, ((), ""))
         case.setup_s = side.once[SETUP].get(node_id, 0) / 1e9
     provider = imported_provider()
     listing = Listing(

@@ -14,9 +14,19 @@ pytestmark = pytest.mark.versions
 #: pytest-asyncio's own functions, and time limits of pytest-timeout that each trial exceeds.
 CONFIG = """
 [pytest]
-asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
 timeout = 0.01
 session_timeout = 0.01
+"""
+
+
+#: As pytest-codspeed registers itself: then marked tests are measured.
+CODSPEED = """
+from types import SimpleNamespace
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(SimpleNamespace(), "codspeed")
 """
 
 
@@ -24,10 +34,15 @@ session_timeout = 0.01
 def builds(tmp_path_factory):
     """What one trial has measured of each case, by file and test; its sides load all plug-ins."""
     folder = tmp_path_factory.mktemp("beside")
-    files = {"test_drawn.py": DRAWN, "test_async.py": ASYNC, "test_long.py": LONG}
+    files = {
+        "test_drawn.py": DRAWN,
+        "test_asyncio.py": ASYNCIO,
+        "test_anyio.py": ANYIO,
+        "test_long.py": LONG,
+    }
     plan = gate_builders.plan(folder, *files)
     for tree in plan.setup.trees.values():
-        for name, text in {"pytest.ini": CONFIG, **files}.items():
+        for name, text in {"pytest.ini": CONFIG, "conftest.py": CODSPEED, **files}.items():
             (tree.root / name).write_text(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(ADDOPTS)
@@ -39,8 +54,8 @@ def builds(tmp_path_factory):
     assert set(builds_of_case) == set(surveys.listings[HEAD].cases)
     builds = {name: {} for name in files}
     for case, [build] in builds_of_case.items():
-        name, _, test = case.partition("::test_")
-        builds[name][test] = build
+        name = case.partition("::")[0]
+        builds[name][case.rpartition("::test_")[2]] = build
     return builds
 
 
@@ -72,34 +87,77 @@ def test_the_sides_draw_the_same_under_pytest_randomly(builds):
         assert build[BASE]["outcome"] == build[HEAD]["outcome"]
 
 
-ASYNC = """
+ASYNCIO = """
 import asyncio
+from contextvars import ContextVar
 
 import pytest
+import pytest_asyncio
+
+pytestmark = pytest.mark.asyncio
+NAME = ContextVar("name")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture
 async def awaited():
     await asyncio.sleep(0)
     yield 3
     await asyncio.sleep(0)
 
 
-def test_fixture(benchmark, awaited):
-    assert benchmark(sum, [awaited]) == 3
+@pytest_asyncio.fixture
+async def ask():
+    questions = asyncio.Queue()
+
+    async def answer():
+        while True:
+            (await questions.get()).set_result(3)
+
+    async def ask():
+        answered = asyncio.get_running_loop().create_future()
+        await questions.put(answered)
+        return await answered
+
+    task = asyncio.create_task(answer())
+    yield ask
+    task.cancel()
 
 
-async def test_inside(benchmark, awaited):
+async def test_sync(benchmark, awaited):
     await asyncio.sleep(0)
     assert benchmark(sum, [awaited]) == 3
 
 
-def test_own_loop(benchmark):
-    async def work():
-        await asyncio.sleep(0)
-        return 3
+async def test_awaited(benchmark, ask):
+    assert await benchmark(ask) == 3
+    assert 0 < benchmark.stats["mean"] < 60
 
-    assert benchmark(lambda: asyncio.run(work())) == 3
+
+async def test_lambda(benchmark, ask):
+    assert await benchmark(lambda: ask()) == 3
+
+
+async def test_future(benchmark, ask):
+    assert await benchmark.pedantic(asyncio.ensure_future, setup=lambda: ((ask(),), {})) == 3
+
+
+async def test_context(benchmark):
+    async def name():
+        return NAME.get()
+
+    NAME.set("own")
+    assert await benchmark(name) == "own"
+
+
+@pytest.mark.benchmark
+async def test_marked(ask):
+    assert await ask() == 3
+
+
+@pytest.mark.benchmark
+class TestClass:
+    async def test_method(self):
+        await asyncio.sleep(0)
 
 
 async def test_without_a_benchmark():
@@ -107,8 +165,46 @@ async def test_without_a_benchmark():
 """
 
 
-def test_benchmarks_beside_asynchronous_tests_and_with_their_fixtures(builds):
-    assert set(builds["test_async.py"]) == {"fixture", "inside", "own_loop"}
+def test_asynchronous_tests_are_measured_in_the_loop_of_pytest_asyncio(builds):
+    names = {"sync", "awaited", "lambda", "future", "context", "marked", "method"}
+    assert set(builds["test_asyncio.py"]) == names
+    loops = {name: build[BASE]["loops"] for name, build in builds["test_asyncio.py"].items()}
+    assert loops.pop("future") == 1
+    assert min(loops.values()) > 1
+
+
+ANYIO = """
+import anyio
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
+async def stream():
+    sending, receiving = anyio.create_memory_object_stream(1)
+    async with sending, receiving:
+        yield sending, receiving
+
+
+async def test_awaited(benchmark, stream):
+    async def send_and_receive(number):
+        sending, receiving = stream
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(sending.send, number)
+            return await receiving.receive()
+
+    assert await benchmark(send_and_receive, 3) == 3
+"""
+
+
+def test_asynchronous_tests_are_measured_in_the_loop_of_anyio(builds):
+    assert set(builds["test_anyio.py"]) == {"awaited"}
 
 
 LONG = """

@@ -147,12 +147,13 @@ def suite(tmp_path_factory):
     is tested. Warnings are errors.
     """
     folder = tmp_path_factory.mktemp("suite")
-    files = {
+    timed = {
         "test_own.py": TESTS,
         "test_unstable.py": UNSTABLE,
         "test_paths.py": PATHS,
         "test_parallel.py": PARALLEL,
         "test_prints.py": PRINTING,
+        "test_awaited.py": AWAITED,
     }
     surveyed_only = {
         "test_odd.py": ODD,
@@ -161,10 +162,11 @@ def suite(tmp_path_factory):
         "test_results.py": RESULTS,
         "test_lazy.py": LAZY,
         "test_once.py": ONCE,
+        "test_thresholds.py": THRESHOLDS,
         "test_marked.py": MARKED.replace("codspeed_benchmark", "benchmark"),
     }
-    plan, listings = surveyed(planned(folder, {**files, **surveyed_only}), folder)
-    cases = [case for case in listings[BASE].cases if case.partition("::")[0] in files]
+    plan, listings = surveyed(planned(folder, {**timed, **surveyed_only}), folder)
+    cases = [case for case in listings[BASE].cases if case.partition("::")[0] in timed]
     cases.remove(NOT_MEASURED)
     cores = sorted(os.sched_getaffinity(0))
     return Suite(folder, plan, listings, trial_result(plan, folder, 2, cases, cores))
@@ -423,15 +425,15 @@ def lazy():
 
 
 def test_coroutine(benchmark):
-    assert asyncio.run(benchmark(work)) == 1
+    assert asyncio.run(benchmark(lambda: work())) == 1
 
 
 def test_generator(benchmark):
     assert list(benchmark.pedantic(lazy, rounds=3)) == [1]
 
 
-def test_marked(benchmark):
-    coroutine = benchmark.pedantic(work, rounds=3, warmup_rounds=5)
+def test_warmed_up(benchmark):
+    coroutine = benchmark.pedantic(lambda: work(), rounds=3, warmup_rounds=5)
     coroutine.close()
 
 
@@ -447,9 +449,95 @@ def test_a_test_whose_function_only_creates_its_work_is_not_measured(suite):
     assert {name: why.partition(", ")[0] for name, why in reasons.items()} == {
         "test_coroutine": "its function only creates a coroutine",
         "test_generator": "its function only creates a generator",
-        "test_marked": "its function only creates a coroutine",
+        "test_warmed_up": "its function only creates a coroutine",
     }
     assert entries("test_lazy.py", listing.left_out) == {}
+
+
+AWAITED = """
+import asyncio
+
+
+async def work(number=3):
+    await asyncio.sleep(0)
+    return number
+
+
+class Work:
+    async def __call__(self):
+        asyncio.create_task(asyncio.sleep(0.01))
+        return 3
+
+
+def test_run(benchmark):
+    assert asyncio.run(benchmark(work)) == 3
+
+
+def test_own_loop(benchmark):
+    with asyncio.Runner() as runner:
+        queue = runner.run(queue_of(3))
+
+        async def put_back():
+            number = await queue.get()
+            await queue.put(number)
+            return number
+
+        assert runner.run(benchmark(put_back)) == 3
+
+
+async def queue_of(number):
+    queue = asyncio.Queue()
+    await queue.put(number)
+    return queue
+
+
+def test_pedantic(benchmark):
+    ended = []
+
+    def setup():
+        asyncio.get_running_loop()
+        return (4,), {}
+
+    assert asyncio.run(benchmark.pedantic(work, setup=setup, teardown=ended.append)) == 4
+    assert set(ended) == {4}
+
+
+def test_not_awaited(benchmark):
+    benchmark(work)
+
+
+def test_leaves_a_task(benchmark):
+    asyncio.run(benchmark(Work()))
+
+
+def test_forgets(benchmark):
+    async def main():
+        benchmark(work)
+
+    asyncio.run(main())
+"""
+
+
+def test_coroutine_functions_are_awaited_in_the_loop_of_their_test(suite):
+    listing = suite.listings[HEAD]
+    cases = entries("test_awaited.py", listing.cases)
+    names = ["test_leaves_a_task", "test_not_awaited", "test_own_loop", "test_pedantic", "test_run"]
+    assert sorted(cases) == names
+    assert {case.returns for case in cases.values()} == {"int"}
+    assert not any(case.uncompared or case.parallel for case in cases.values())
+    assert {name: case.outlives for name, case in cases.items() if case.outlives} == {
+        "test_leaves_a_task": ("1 task goes on after the call returns, and its work is not timed")
+    }
+    assert entries("test_awaited.py", listing.left_out) == {
+        "test_forgets": "does not await its benchmark; write: await benchmark(...)"
+    }
+    trial = entries("test_awaited.py", suite.trial.cases)
+    assert sorted(trial) == names
+    for [build] in trial.values():
+        assert build[BASE]["outcome"] == build[HEAD]["outcome"]
+    loops = {name: build[HEAD]["loops"] for name, [build] in trial.items()}
+    assert loops.pop("test_pedantic") == 1
+    assert min(loops.values()) > 1
 
 
 UNSTABLE = """
@@ -658,6 +746,36 @@ def test_a_test_that_uses_more_than_one_core_is_measured_on_all(suite):
             assert bool(columns["block_ns"]) == bool(columns["cpu_ns"]) == is_on_one_core
 
 
+THRESHOLDS = """
+import pytest
+
+pytestmark = pytest.mark.opgate("10%", "aten::mm:5%", case="3%")
+
+
+def test_of_the_file(benchmark):
+    benchmark(int)
+
+
+@pytest.mark.opgate(case="4%")
+def test_own(benchmark):
+    benchmark(int)
+"""
+
+
+def test_thresholds_are_those_of_the_closest_mark_in_the_head(suite):
+    thresholds = {
+        side: {
+            name: (case.op_fail, case.case_fail)
+            for name, case in entries("test_thresholds.py", suite.listings[side].cases).items()
+        }
+        for side in (BASE, HEAD)
+    }
+    assert thresholds == {
+        BASE: dict.fromkeys(("test_of_the_file", "test_own"), ((), "")),
+        HEAD: {"test_of_the_file": (("10%", "aten::mm:5%"), "3%"), "test_own": ((), "4%")},
+    }
+
+
 #: Prints lines that look like messages of a side, into all streams that a test can reach.
 PRINTING = """
 import os
@@ -689,7 +807,9 @@ def test_without_pytest_codspeed_a_mark_alone_makes_no_case(suite):
     cases = entries("test_marked.py", suite.listings[HEAD].cases)
     assert list(cases) == ["test_fixture", "test_with_the_fixture"]
     why = entries("test_marked.py", suite.listings[HEAD].left_out)["TestClass::test_own_mark"]
-    assert why.startswith("has a mark and no fixture; install pytest-codspeed")
+    assert why.startswith(
+        "has the mark of pytest-codspeed, which is not installed, and no fixture; "
+    )
 
 
 # ---- Options of plug-ins -------------------------------------------------------------------------
@@ -821,7 +941,10 @@ def test_a_test_that_pytest_codspeed_measures_is_a_case(configured):
     ]
     assert list(entries("test_marked.py", configured.listings[HEAD].cases)) == names
     assert entries("test_marked.py", configured.listings[HEAD].left_out) == {
-        "test_coroutine": "is skipped: a coroutine cannot be measured"
+        "test_coroutine": (
+            "is skipped: no plug-in runs this coroutine: install pytest-asyncio or anyio, and mark "
+            "the test"
+        )
     }
     cases = entries("test_marked.py", configured.trial.cases)
     assert sorted(cases) == sorted(names)

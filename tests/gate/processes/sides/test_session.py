@@ -10,14 +10,42 @@ import json
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from inner_runs import environment_without
 
 from mnistbench.gate.processes.sides import session
+from mnistbench.gate.processes.sides.side import Side
 from mnistbench.gate.processes.starting import environment, stage_home
+from mnistbench.gate.words import BASE, HEAD
 
 pytestmark = pytest.mark.usefixtures("torch")
+
+
+@pytest.mark.parametrize(
+    ("side", "failures"),
+    [
+        (HEAD, ["t.py::test_a: opgate('5'): is not a threshold; give 10%, or 'aten::addmm:5%' "]),
+        (BASE, []),
+    ],
+)
+def test_a_wrong_mark_of_thresholds_in_the_head_is_a_failure_of_its_test(side, failures, tmp_path):
+    own = session._Session(
+        Side(side, tmp_path, tmp_path, ""), order=lambda node_ids: node_ids, take=print
+    )
+    mark = SimpleNamespace(args=("5",), kwargs={})
+    item = SimpleNamespace(
+        nodeid="t.py::test_a",
+        path=tmp_path / "t.py",
+        fixturenames=("benchmark",),
+        get_closest_marker={"opgate": mark}.get,
+    )
+    config = SimpleNamespace(pluginmanager=SimpleNamespace(hasplugin=lambda _: False))
+    config.hook = SimpleNamespace(pytest_deselected=lambda items: None)
+    own.pytest_collection_modifyitems(config, [item])
+    assert [failure[: len(failures[0])] for failure in own.failures] == failures
+
 
 INI = """
 [pytest]
