@@ -27,7 +27,6 @@ from mnistbench.compare.criteria import Criteria
 from mnistbench.compare.pairing import DIRTY, ELSEWHERE, OTHER_COMMIT
 from mnistbench.core.options import options_of
 from mnistbench.core.params import STEPS
-from mnistbench.gate.decide.statistics import raw_samples
 from mnistbench.gate.decide.verdict.findings import CHECKPOINTS, CHECKPOINTS_BELOW_FULL
 from mnistbench.gate.measure.budget import (
     MAX_TRIALS,
@@ -35,6 +34,7 @@ from mnistbench.gate.measure.budget import (
     MIN_TRIALS_BELOW_FULL,
 )
 from mnistbench.gate.options import FULL_CASE, TRIALS
+from mnistbench.gate.samples import raw_samples
 from mnistbench.pytest_plugin import plugin
 from mnistbench.suite.reproducers.script import script
 

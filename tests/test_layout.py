@@ -59,9 +59,10 @@ ONLY = {
 CHAPTERS = (
     "copies",
     "environments",
-    "decide",
+    "samples",
     "processes",
     "survey",
+    "decide",
     "measure",
     "explain",
     "report",

@@ -34,7 +34,6 @@ from mnistbench.gate.commands import bisection
 from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
 from mnistbench.gate.commands.result import report
 from mnistbench.gate.decide.statistics.quantities import Replaced
-from mnistbench.gate.decide.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.decide.verdict.decision import decide
 from mnistbench.gate.decide.verdict.verdict import Verdict, conclude
 from mnistbench.gate.listing import Reach
@@ -43,6 +42,7 @@ from mnistbench.gate.qualification import resampling
 from mnistbench.gate.qualification.report import report as report_of_qualification
 from mnistbench.gate.qualification.result import Qualification
 from mnistbench.gate.report import listed
+from mnistbench.gate.samples.raw_samples import INTERRUPTED
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.judging import kinds, verdicts
 from mnistbench.judging.acceptance import Acceptance

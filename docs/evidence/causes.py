@@ -48,12 +48,12 @@ from reach import NO_ASYNCIO, Project, cloned, git, share
 from mnistbench.core.reading import read_text
 from mnistbench.core.units import and_more, duration, percent
 from mnistbench.gate.copies import trees
-from mnistbench.gate.decide.statistics.case_profile import CaseProfile, total_times
 from mnistbench.gate.explain.attribution import LEAST_SHARE, causes
 from mnistbench.gate.explain.other_changes import with_others
 from mnistbench.gate.explain.profiles import measure_profiles
 from mnistbench.gate.options import GateOptions
 from mnistbench.gate.processes.starting import Setup, stage_home
+from mnistbench.gate.samples.case_profile import CaseProfile, total_times
 from mnistbench.gate.survey.reach.source import read
 from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import BASE, HEAD

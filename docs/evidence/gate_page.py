@@ -27,12 +27,12 @@ from playwright.sync_api import sync_playwright
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 from gate_builders import Measured, recorded, series
 
-from mnistbench.gate.decide.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
-from mnistbench.gate.decide.statistics.raw_samples import COMPLETE
 from mnistbench.gate.decide.verdict.verdict import Verdict, conclude
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.page.view import gate_page
+from mnistbench.gate.samples.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.samples.raw_samples import COMPLETE
 from mnistbench.gate.words import BASE, HEAD
 
 #: Times that the page is opened.

@@ -19,8 +19,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mnistbench.gate.decide.statistics import raw_samples
-from mnistbench.gate.decide.statistics.raw_samples import Trial
+from mnistbench.gate.samples import raw_samples
+from mnistbench.gate.samples.raw_samples import Trial
 from mnistbench.gate.words import BASE, HEAD, WALL
 
 Samples = Sequence[float]

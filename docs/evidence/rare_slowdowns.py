@@ -28,14 +28,6 @@ import numpy as np
 
 from mnistbench.gate.decide.statistics import permutation
 from mnistbench.gate.decide.statistics.quantities import quantities, quantities_of_stages
-from mnistbench.gate.decide.statistics.raw_samples import (
-    COMPLETE,
-    GateHeader,
-    Recorded,
-    SideSample,
-    Trial,
-    load,
-)
 from mnistbench.gate.decide.verdict.decision import decide, is_settled
 from mnistbench.gate.decide.verdict.findings import CHECKPOINTS
 from mnistbench.gate.decide.verdict.verdict import Verdict, conclude
@@ -44,6 +36,14 @@ from mnistbench.gate.options import TRIALS, JudgeOptions
 from mnistbench.gate.processes.iterations import BLOCK_NS, BLOCKS, FEW_PAIRS
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.report.text import blocks
+from mnistbench.gate.samples.raw_samples import (
+    COMPLETE,
+    GateHeader,
+    Recorded,
+    SideSample,
+    Trial,
+    load,
+)
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import PASSED
 

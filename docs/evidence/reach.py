@@ -40,12 +40,12 @@ from unittest import mock
 from scipy.stats import binomtest
 
 from mnistbench.gate.copies import trees
-from mnistbench.gate.decide.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.flow import measure
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import GateOptions, shard
 from mnistbench.gate.processes.starting import GateError, Setup, stage_home
+from mnistbench.gate.samples.raw_samples import WHOLE, Shard
 from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, WALL
 from mnistbench.judging.kinds import ITERATION

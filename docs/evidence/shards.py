@@ -33,11 +33,11 @@ import numpy as np
 
 from mnistbench.gate.decide.statistics import permutation
 from mnistbench.gate.decide.statistics.quantities import CaseTime, Quantity
-from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.decide.verdict.decision import Decision, decide, is_settled, united
 from mnistbench.gate.decide.verdict.findings import checkpoints, product
 from mnistbench.gate.options import TRIALS, Thresholds
 from mnistbench.gate.qualification.resampling import share
+from mnistbench.gate.samples.raw_samples import Shard
 from mnistbench.gate.words import WALL
 from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import REGRESSED

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from mnistbench.core.child import measuring_environment
 from mnistbench.gate.decide.statistics.differences import difference
-from mnistbench.gate.decide.statistics.raw_samples import load
+from mnistbench.gate.samples.raw_samples import load
 from mnistbench.gate.words import BASE, CPU, HEAD
 
 #: Working sets of the base, KiB: in a usual L1, L2 and L3 cache, and at their borders.

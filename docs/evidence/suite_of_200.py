@@ -162,9 +162,10 @@ def drawn(
 
     Whether the slower test was found, whether another one was, and the outcome.
     """
-    from mnistbench.gate.decide.statistics import quantities, raw_samples
+    from mnistbench.gate.decide.statistics import quantities
     from mnistbench.gate.options import Thresholds
     from mnistbench.gate.qualification.resampling import Pool, is_found
+    from mnistbench.gate.samples import raw_samples
     from mnistbench.judging.verdicts import REGRESSED
 
     trials = [

@@ -18,7 +18,7 @@ Output: a file of raw samples, and a verdict for every case and operation.
 5. ``report``: ``commands/result`` asks for it. ``rows`` has what is shown of a verdict; ``text``,
    ``data``, ``page``, ``comment`` and ``annotations`` show it.
 
-All of them use ``words``, ``listing`` (what the surveys have found) and the samples of ``decide``.
+All of them use ``words``, ``listing`` (what the surveys have found) and ``samples``, the file.
 ``tests/test_layout.py`` has the order in which they may import each other.
 
 Under them are ``copies``, whose ``trees`` copies both trees, and ``processes``, in which the code

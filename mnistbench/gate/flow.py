@@ -16,16 +16,6 @@ from time import monotonic
 
 from mnistbench.core.files import scratch
 from mnistbench.gate.copies import trees
-from mnistbench.gate.decide.statistics.raw_samples import (
-    ENDING,
-    INTERRUPTED,
-    End,
-    GateHeader,
-    NotSavedError,
-    Recorded,
-    append,
-    create_in,
-)
 from mnistbench.gate.decide.verdict.verdict import Verdict, check_accepted_cases
 from mnistbench.gate.environments.interpreters import interpreters
 from mnistbench.gate.explain.profiles import profiles_of
@@ -35,6 +25,16 @@ from mnistbench.gate.measure.two_stages import TwoStages
 from mnistbench.gate.options import LEAST_TRIALS, GateOptions
 from mnistbench.gate.processes.messages import ALL_ITERATIONS
 from mnistbench.gate.processes.starting import GateError, Setup, stage_home
+from mnistbench.gate.samples.raw_samples import (
+    ENDING,
+    INTERRUPTED,
+    End,
+    GateHeader,
+    NotSavedError,
+    Recorded,
+    append,
+    create_in,
+)
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.measuring.provider import provider_of

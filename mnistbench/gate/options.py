@@ -35,10 +35,10 @@ from mnistbench.core.options import (
     switch,
     whole,
 )
-from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.environments.packages import requirement
 from mnistbench.gate.environments.python import checked
 from mnistbench.gate.listing import ListedCase, Listings
+from mnistbench.gate.samples.raw_samples import Shard
 from mnistbench.gate.words import BASE, HEAD, THREADS
 from mnistbench.judging.acceptance import Acceptance, Waivers, accept, inconclusive
 from mnistbench.judging.grouping import LARGE_SHARE

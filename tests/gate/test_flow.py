@@ -25,9 +25,7 @@ from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import flow, words
 from mnistbench.gate.commands.result import report
-from mnistbench.gate.decide.statistics import quantities, raw_samples
-from mnistbench.gate.decide.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
-from mnistbench.gate.decide.statistics.raw_samples import NO_END, End, Shard
+from mnistbench.gate.decide.statistics import quantities
 from mnistbench.gate.decide.statistics.shards import gather
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.environments import python
@@ -61,6 +59,9 @@ from mnistbench.gate.qualification.result import with_qualification
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.report.text import finding_lines
+from mnistbench.gate.samples import raw_samples
+from mnistbench.gate.samples.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.samples.raw_samples import NO_END, End, Shard
 from mnistbench.gate.survey import surveying
 from mnistbench.gate.survey.side_surveys import SurveyResult, survey_in_processes
 from mnistbench.gate.words import BASE, HEAD, THREADS

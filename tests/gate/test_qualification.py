@@ -18,8 +18,7 @@ from gate_builders import CASE, LABEL, Measured, quantity, recorded, series
 
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.commands.gate import Settings
-from mnistbench.gate.decide.statistics import quantities, raw_samples
-from mnistbench.gate.decide.statistics.raw_samples import INTERRUPTED, End
+from mnistbench.gate.decide.statistics import quantities
 from mnistbench.gate.decide.verdict.findings import checkpoints
 from mnistbench.gate.options import TRIALS, Thresholds
 from mnistbench.gate.qualification import resampling
@@ -33,6 +32,8 @@ from mnistbench.gate.qualification.resampling import (
     share,
 )
 from mnistbench.gate.qualification.result import PREFIX, Qualification, newest, with_qualification
+from mnistbench.gate.samples import raw_samples
+from mnistbench.gate.samples.raw_samples import INTERRUPTED, End
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import EXIT_INCONCLUSIVE, EXIT_PASSED, render
 from mnistbench.showing.report import Block, Report

@@ -21,8 +21,8 @@ from inner_runs import ADDOPTS
 from projects import CONFTEST, git
 
 from mnistbench.core.files import scratch
-from mnistbench.gate.decide.statistics import raw_samples
-from mnistbench.gate.decide.statistics.raw_samples import NO_END
+from mnistbench.gate.samples import raw_samples
+from mnistbench.gate.samples.raw_samples import NO_END
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.showing.output import EXIT_INCONCLUSIVE, EXIT_PASSED, EXIT_REGRESSED
 

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from strategies import many
 
 from mnistbench import cli
-from mnistbench.gate.decide.statistics.raw_samples import End
+from mnistbench.gate.samples.raw_samples import End
 
 #: Seconds after which a command hangs. Each takes a fraction of one.
 HANGS_AFTER_S = 60

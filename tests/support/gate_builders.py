@@ -22,14 +22,20 @@ from typing import Any
 from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.gate.commands.result import report
 from mnistbench.gate.copies.trees import Tree
-from mnistbench.gate.decide.statistics.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.decide.statistics.quantities import (
     CaseTime,
     OneTimeCost,
     OperationTime,
     Quantity,
 )
-from mnistbench.gate.decide.statistics.raw_samples import (
+from mnistbench.gate.decide.verdict.estimates import Estimate
+from mnistbench.gate.decide.verdict.verdict import Verdict
+from mnistbench.gate.listing import ListedCase, Listing, Listings
+from mnistbench.gate.processes.messages import Selection
+from mnistbench.gate.processes.sides.turns import Turns
+from mnistbench.gate.processes.starting import Setup, TrialPlan, stage_home
+from mnistbench.gate.samples.case_profile import CallPath, CaseProfile, ProfiledFunction
+from mnistbench.gate.samples.raw_samples import (
     COMPLETE,
     End,
     GateHeader,
@@ -40,12 +46,6 @@ from mnistbench.gate.decide.statistics.raw_samples import (
     append,
     create,
 )
-from mnistbench.gate.decide.verdict.estimates import Estimate
-from mnistbench.gate.decide.verdict.verdict import Verdict
-from mnistbench.gate.listing import ListedCase, Listing, Listings
-from mnistbench.gate.processes.messages import Selection
-from mnistbench.gate.processes.sides.turns import Turns
-from mnistbench.gate.processes.starting import Setup, TrialPlan, stage_home
 from mnistbench.gate.survey.side_surveys import (
     SurveyRequest,
     SurveyResult,

@@ -13,16 +13,16 @@ from gate_builders import (
     series,
 )
 
-from mnistbench.gate.decide.statistics.case_profile import (
+from mnistbench.gate.decide.verdict.verdict import conclude
+from mnistbench.gate.listing import Reach
+from mnistbench.gate.options import JudgeOptions
+from mnistbench.gate.samples.case_profile import (
     CalledBy,
     CallPath,
     CaseProfile,
     ProfiledFunction,
 )
-from mnistbench.gate.decide.statistics.raw_samples import COMPLETE, End, Reproducer
-from mnistbench.gate.decide.verdict.verdict import conclude
-from mnistbench.gate.listing import Reach
-from mnistbench.gate.options import JudgeOptions
+from mnistbench.gate.samples.raw_samples import COMPLETE, End, Reproducer
 from mnistbench.judging.acceptance import Acceptance
 
 OTHER_CASE = "bench/test_step.py::test_step[lenet5-b1-cpu]"

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from mnistbench.core import units
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.decide.statistics.quantities import Quantity
-from mnistbench.gate.decide.statistics.raw_samples import INTERRUPTED
 from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import Verdict
+from mnistbench.gate.samples.raw_samples import INTERRUPTED
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.kinds import ADDED, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, NOISE, PASSED, REGRESSED

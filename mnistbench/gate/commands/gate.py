@@ -11,9 +11,9 @@ from typing import ClassVar
 from mnistbench.core.errors import MnistbenchError, UsageError
 from mnistbench.core.options import ToolTable, switch
 from mnistbench.gate.commands.result import result_of, result_of_verdict
-from mnistbench.gate.decide.statistics.raw_samples import ENDING, Recorded
 from mnistbench.gate.flow import listed, measure
 from mnistbench.gate.options import TOOL_TABLE, GateOptions
+from mnistbench.gate.samples.raw_samples import ENDING, Recorded
 from mnistbench.showing.output import (
     BISECT_SKIPS,
     EXIT_INCONCLUSIVE,

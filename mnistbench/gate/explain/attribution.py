@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from mnistbench.core.operation import BACKWARD
-from mnistbench.gate.decide.statistics.case_profile import (
+from mnistbench.gate.samples.case_profile import (
     COMPILED,
     FIXTURE,
     FUNCTION,

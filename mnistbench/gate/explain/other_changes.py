@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from mnistbench.gate.decide.statistics.case_profile import (
+from mnistbench.gate.listing import change_of_versions
+from mnistbench.gate.samples.case_profile import (
     COMPILED,
     FILE,
     FIXTURE,
@@ -23,8 +24,7 @@ from mnistbench.gate.decide.statistics.case_profile import (
     CaseProfile,
     OtherChange,
 )
-from mnistbench.gate.decide.statistics.raw_samples import GateHeader
-from mnistbench.gate.listing import change_of_versions
+from mnistbench.gate.samples.raw_samples import GateHeader
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.survey.reach.differences import CHANGED, GONE, NEW
 from mnistbench.gate.words import BASE, HEAD

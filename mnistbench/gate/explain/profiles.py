@@ -13,7 +13,12 @@ from mnistbench.core.errors import RecordError
 from mnistbench.core.machine import own_cores
 from mnistbench.core.operation import OpKey
 from mnistbench.core.reading import read
-from mnistbench.gate.decide.statistics.case_profile import (
+from mnistbench.gate.decide.verdict.verdict import Verdict
+from mnistbench.gate.explain.other_changes import with_others
+from mnistbench.gate.measure.rounds import Rounds
+from mnistbench.gate.processes.messages import RunCode
+from mnistbench.gate.processes.starting import GateError, TrialPlan, running_trial
+from mnistbench.gate.samples.case_profile import (
     CalledBy,
     CallPath,
     CaseProfile,
@@ -23,11 +28,6 @@ from mnistbench.gate.decide.statistics.case_profile import (
     folded_times,
     total_times,
 )
-from mnistbench.gate.decide.verdict.verdict import Verdict
-from mnistbench.gate.explain.other_changes import with_others
-from mnistbench.gate.measure.rounds import Rounds
-from mnistbench.gate.processes.messages import RunCode
-from mnistbench.gate.processes.starting import GateError, TrialPlan, running_trial
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import IMPROVED

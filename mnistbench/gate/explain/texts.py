@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 from mnistbench.core import units
 from mnistbench.core.operation import CALLS, NO_MODULE, OpKey
-from mnistbench.gate.decide.statistics.case_profile import (
+from mnistbench.gate.decide.verdict.findings import GateFinding
+from mnistbench.gate.decide.verdict.verdict import Verdict
+from mnistbench.gate.explain.attribution import LEAST_SHARE, CallCounts, Cause, Causes, causes
+from mnistbench.gate.explain.other_changes import of_reasons
+from mnistbench.gate.samples.case_profile import (
     COMPILED,
     FILE,
     FIXTURE,
@@ -23,10 +27,6 @@ from mnistbench.gate.decide.statistics.case_profile import (
     OtherChange,
     ProfiledFunction,
 )
-from mnistbench.gate.decide.verdict.findings import GateFinding
-from mnistbench.gate.decide.verdict.verdict import Verdict
-from mnistbench.gate.explain.attribution import LEAST_SHARE, CallCounts, Cause, Causes, causes
-from mnistbench.gate.explain.other_changes import of_reasons
 from mnistbench.gate.survey.reach.differences import CHANGED
 from mnistbench.gate.words import IMPORT as IMPORT_COST
 from mnistbench.judging.exact import BothCounts, Counts, arrow, operation_differences

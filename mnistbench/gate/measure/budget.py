@@ -27,13 +27,13 @@ from mnistbench.core.machine import own_cores
 from mnistbench.core.params import CALL
 from mnistbench.gate.decide.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.decide.statistics.quantities import Quantity
-from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE
 from mnistbench.gate.decide.verdict.findings import checkpoints, least_fresh
 from mnistbench.gate.listing import ListedCase, Listings
 from mnistbench.gate.options import FULL_CASE, LEAST_TRIALS, TRIALS, Thresholds
 from mnistbench.gate.processes.iterations import BUILDS, calls_s
 from mnistbench.gate.processes.messages import Efforts, Spent
 from mnistbench.gate.processes.starting import TrialPlan
+from mnistbench.gate.samples.raw_samples import FIRST_STAGE, FRESH_STAGE
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, OPERATION
 

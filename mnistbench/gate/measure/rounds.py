@@ -12,18 +12,18 @@ from pathlib import Path
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.machine import available_bytes, own_cores
-from mnistbench.gate.decide.statistics.raw_samples import (
+from mnistbench.gate.listing import Listings, reasons_with_cases
+from mnistbench.gate.measure.budget import MAX_AT_ONCE, MIN_EFFORT, Budget, first_efforts
+from mnistbench.gate.options import TRIALS, GateOptions, budget_text
+from mnistbench.gate.processes.messages import ALL_ITERATIONS, Efforts
+from mnistbench.gate.processes.starting import GateError, TrialPlan, TrialResult, running_trial
+from mnistbench.gate.samples.raw_samples import (
     FIRST_STAGE,
     FRESH_STAGE,
     Recorded,
     Trial,
     append,
 )
-from mnistbench.gate.listing import Listings, reasons_with_cases
-from mnistbench.gate.measure.budget import MAX_AT_ONCE, MIN_EFFORT, Budget, first_efforts
-from mnistbench.gate.options import TRIALS, GateOptions, budget_text
-from mnistbench.gate.processes.messages import ALL_ITERATIONS, Efforts
-from mnistbench.gate.processes.starting import GateError, TrialPlan, TrialResult, running_trial
 from mnistbench.showing.progress import Progress
 
 #: From this share of the cases on, those of a first round give its time.

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mnistbench.gate.decide.statistics.quantities import Quantity, quantities
-from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE, End
 from mnistbench.gate.decide.verdict.decision import is_settled
 from mnistbench.gate.decide.verdict.findings import (
     MIN_FRESH_OF_IMPROVEMENT,
@@ -23,6 +22,7 @@ from mnistbench.gate.decide.verdict.verdict import Verdict, conclude
 from mnistbench.gate.measure.budget import FEW_CASES, first_efforts, planned_trials
 from mnistbench.gate.measure.rounds import Rounds, Stage
 from mnistbench.gate.options import LEAST_TRIALS, TRIALS, GateOptions
+from mnistbench.gate.samples.raw_samples import FIRST_STAGE, FRESH_STAGE, End
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.kinds import MEMORY
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, End
 from mnistbench.gate.flow import prepared, until_ended
 from mnistbench.gate.measure.rounds import Rounds, Stage
 from mnistbench.gate.options import TRIALS, GateOptions
 from mnistbench.gate.qualification.resampling import least_trials, resample
 from mnistbench.gate.qualification.result import Qualification
+from mnistbench.gate.samples.raw_samples import FIRST_STAGE, End
 from mnistbench.showing.progress import Progress
 
 #: Time of a qualification without --trials and --budget, in seconds.

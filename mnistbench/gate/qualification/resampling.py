@@ -22,11 +22,11 @@ import numpy as np
 from mnistbench.core import units
 from mnistbench.gate.decide.statistics import quantities
 from mnistbench.gate.decide.statistics.quantities import MIN_ONCE_NS, Quantity
-from mnistbench.gate.decide.statistics.raw_samples import Recorded
 from mnistbench.gate.decide.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.decide.verdict.findings import checkpoints, checkpoints_after
 from mnistbench.gate.options import TRIALS, Thresholds
+from mnistbench.gate.samples.raw_samples import Recorded
 from mnistbench.gate.words import ALL_CASES, WALL
 from mnistbench.judging.distributions import binomial_interval
 from mnistbench.judging.kinds import ITERATION, ONCE

@@ -13,8 +13,8 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import replace_file
 from mnistbench.core.reading import read_text
-from mnistbench.gate.decide.statistics.raw_samples import ENDING, Recorded
 from mnistbench.gate.qualification.resampling import AMOUNTS, share, signed_change
+from mnistbench.gate.samples.raw_samples import ENDING, Recorded
 from mnistbench.showing.report import Report
 
 #: Start of the names of files of qualifications.

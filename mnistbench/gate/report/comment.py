@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.case_profile import OtherChange, ProfiledFunction
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.explain.texts import LIKELY, named
 from mnistbench.gate.report.outcome import counted_findings, excused, limits_of_result, outcome_text
 from mnistbench.gate.report.rows import FindingGroup, Rows, change_with_interval, rows_by_noun
+from mnistbench.gate.samples.case_profile import OtherChange, ProfiledFunction
 from mnistbench.gate.survey.reach.differences import GONE
 from mnistbench.judging.verdicts import IMPROVED, PASSED, REGRESSED
 from mnistbench.showing.text import Link, Text

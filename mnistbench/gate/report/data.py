@@ -7,7 +7,6 @@ from typing import Any
 
 from mnistbench.core.options import options_of
 from mnistbench.core.record import finite
-from mnistbench.gate.decide.statistics.case_names import CaseNames
 from mnistbench.gate.decide.statistics.permutation import CONFIDENCE
 from mnistbench.gate.decide.verdict.estimates import Estimate
 from mnistbench.gate.decide.verdict.findings import SCREENING, GateFinding, checkpoints, product
@@ -16,6 +15,7 @@ from mnistbench.gate.explain.texts import causes_of, explanation
 from mnistbench.gate.options import Thresholds
 from mnistbench.gate.report.outcome import sentence
 from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.samples.case_names import CaseNames
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import MEMORY
 
@@ -140,7 +140,7 @@ def _groups(rows: Rows) -> list[dict[str, Any]]:
     """Return the findings by their likely cause, in the order of the report."""
     position = {
         finding.quantity.key: position
-        for position, finding in enumerate(rows.decision.reported_findings)
+        for position, finding in enumerate(rows.shown.reported_findings)
     }
     return [
         {

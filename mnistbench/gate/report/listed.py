@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.raw_samples import GateHeader
 from mnistbench.gate.decide.verdict.reasons import (
     dependencies_text,
     not_followed_texts,
@@ -14,6 +13,7 @@ from mnistbench.gate.decide.verdict.reasons import (
 )
 from mnistbench.gate.listing import reasons_with_cases
 from mnistbench.gate.report.notes import compared_lines
+from mnistbench.gate.samples.raw_samples import GateHeader
 from mnistbench.showing.report import Block, Report, document
 
 #: Why a case is measured if nobody looked for what it runs.

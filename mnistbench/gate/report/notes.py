@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.raw_samples import GateHeader
 from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.samples.raw_samples import GateHeader
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import UNCONFIRMED
 

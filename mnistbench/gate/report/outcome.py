@@ -292,7 +292,7 @@ def _bounded_cases(verdict: Verdict) -> Iterable[str]:
 
 def bounds_of_once(rows: Rows) -> Iterable[str]:
     """Yield the largest bounds of one-time costs, without those that got slower."""
-    slower = {finding.quantity.key for finding in rows.decision.findings if finding.is_slower}
+    slower = {finding.quantity.key for finding in rows.shown.findings if finding.is_slower}
     largest: dict[str, str] = {}
     for row in rows.once:
         quantity = row.estimate.quantity

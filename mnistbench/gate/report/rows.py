@@ -14,8 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.case_names import CaseNames
-from mnistbench.gate.decide.statistics.case_profile import OtherChange, ProfiledFunction
 from mnistbench.gate.decide.statistics.permutation import CONFIDENCE
 from mnistbench.gate.decide.statistics.quantities import Quantity, how_replaced
 from mnistbench.gate.decide.verdict.decision import Decision
@@ -30,6 +28,8 @@ from mnistbench.gate.explain.texts import (
     function_differences,
     named,
 )
+from mnistbench.gate.samples.case_names import CaseNames
+from mnistbench.gate.samples.case_profile import OtherChange, ProfiledFunction
 from mnistbench.gate.words import BUSY, CPU, DEVICE
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, MEMORY
@@ -501,7 +501,7 @@ class Rows:
         return self.verdict.names
 
     @property
-    def decision(self) -> Decision:
+    def shown(self) -> Decision:
         """The decision with the changes that a reader sees."""
         return self.verdict.shown
 
@@ -521,7 +521,7 @@ class Rows:
         """The findings to report, regressions first; one for the time of a case by all clocks."""
         rows: dict[tuple[object, ...], list[GateFinding]] = {}
         for finding in sorted(
-            without_duplicate_means(self.decision.reported_findings),
+            without_duplicate_means(self.shown.reported_findings),
             key=lambda finding: (GRAVITY.index(finding.verdict), finding.accepted),
         ):
             quantity = finding.quantity
@@ -553,7 +553,7 @@ class Rows:
     def verdicts(self) -> dict[tuple[str, str, str], str]:
         """Key of each quantity with a finding -> its verdict, regressions first."""
         findings = sorted(
-            self.decision.reported_findings,
+            self.shown.reported_findings,
             key=lambda finding: GRAVITY.index(finding.verdict),
         )
         return {
@@ -569,13 +569,11 @@ class Rows:
         """
         wide = [
             estimate
-            for estimate in self.decision.cases
+            for estimate in self.shown.cases
             if estimate.high > self.verdict.options.pass_limit(estimate.quantity)
         ]
         unbounded = [
-            estimate
-            for estimate in self.decision.unbounded
-            if estimate.quantity.share >= LARGE_SHARE
+            estimate for estimate in self.shown.unbounded if estimate.quantity.share >= LARGE_SHARE
         ]
         notable = dict[str, str]()
         for (case, _, _), text in self.verdicts.items():
@@ -588,7 +586,7 @@ class Rows:
     def cases(self) -> list[CaseRow]:
         """The measured cases, in the order of the base."""
         estimates: dict[str, list[Estimate]] = {}
-        for estimate in self.decision.cases:
+        for estimate in self.shown.cases:
             estimates.setdefault(estimate.quantity.case, []).append(estimate)
         return [
             CaseRow(self.names[case], case_estimates, self.notable.get(case))
@@ -599,20 +597,20 @@ class Rows:
     def operations(self) -> dict[str, list[EstimateRow]]:
         """Node id -> the operations of the case."""
         rows: dict[str, list[EstimateRow]] = {}
-        for estimate in self.decision.operations:
+        for estimate in self.shown.operations:
             rows.setdefault(estimate.quantity.case, []).append(self._row(estimate))
         return rows
 
     @functools.cached_property
     def once(self) -> list[EstimateRow]:
         """The one-time costs, those with the largest bounds first."""
-        ranked = sorted(self.decision.once, key=lambda estimate: -estimate.high)
+        ranked = sorted(self.shown.once, key=lambda estimate: -estimate.high)
         return [self._row(estimate) for estimate in ranked]
 
     @functools.cached_property
     def replacements(self) -> list[str]:
         """Operations that only one side calls and that have no finding, the largest first."""
-        ranked = sorted(self.decision.operations, key=lambda estimate: -estimate.quantity.share)
+        ranked = sorted(self.shown.operations, key=lambda estimate: -estimate.quantity.share)
         return [
             f"{how_replaced(estimate.quantity.replaced)}: {estimate.quantity.title} "
             f"({self.names[estimate.quantity.case]}), {change_text(estimate)}"
@@ -638,7 +636,7 @@ class Rows:
         the median absolute deviation: that of a normal distribution, 1 / 0.6745.
         """
         cases: dict[str, FarTrials] = {}
-        for estimate in self.decision.cases:
+        for estimate in self.shown.cases:
             quantity = estimate.quantity
             middle = statistics.median(quantity.logs)
             deviation = statistics.median(abs(log - middle) for log in quantity.logs) / 0.6745

@@ -159,7 +159,7 @@ def _chosen_cases(rows: Rows) -> tuple[list[str], list[CaseRow]]:
         )
         lines.append(
             f"{units.counted(len(quiet), 'case')} without a finding: "
-            f"{covered(bounds, 'any of them', rows.decision.floor_ns)}"
+            f"{covered(bounds, 'any of them', rows.shown.floor_ns)}"
         )
     if len(notable) > len(shown):
         more = units.counted(len(notable) - len(shown), "more case")

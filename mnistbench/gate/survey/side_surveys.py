@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.machine import LEAST_TOUCHED_BYTES, MOST_TOUCHED_BYTES
-from mnistbench.gate.decide.statistics.raw_samples import WHOLE, Shard
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.processes.messages import CollectJob, Selection, Surveyed, SurveyJob, Surveys
 from mnistbench.gate.processes.starting import (
@@ -23,6 +22,7 @@ from mnistbench.gate.processes.starting import (
     check_imports,
     side_processes,
 )
+from mnistbench.gate.samples.raw_samples import WHOLE, Shard
 from mnistbench.gate.words import BASE, HEAD
 
 #: After the survey a process may be silent for this multiple of the longest step that was surveyed

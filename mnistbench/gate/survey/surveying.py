@@ -15,7 +15,6 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import cpu_model, own_cores, usable_cpus
 from mnistbench.core.options import options_of
 from mnistbench.gate.copies import trees
-from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, GateHeader, Shard, Trial
 from mnistbench.gate.listing import (
     Listing,
     Listings,
@@ -38,6 +37,7 @@ from mnistbench.gate.processes.starting import (
     running_trial,
     shared_places,
 )
+from mnistbench.gate.samples.raw_samples import FIRST_STAGE, GateHeader, Shard, Trial
 from mnistbench.gate.survey.carried import (
     CarriedFiles,
     benchmark_files,

@@ -30,7 +30,7 @@ from mnistbench.suite.measuring.case import Case, build, fork_random, on_device,
 from mnistbench.suite.measuring.device_timing import event_ns
 from mnistbench.suite.measuring.environment import resolve_devices
 from mnistbench.suite.measuring.profiling import profile, profile_first_call, views_of
-from mnistbench.suite.op_benchmark.session import CASES, PARAMETERS, WORKLOAD
+from mnistbench.suite.op_benchmark.cases import CASES, PARAMETERS, WORKLOAD
 from mnistbench.suite.workloads.workload import Workload, params_of
 
 #: Share of the time of kernels and copies from which on a record notes that it belongs to no

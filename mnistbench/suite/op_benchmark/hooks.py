@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mnistbench.suite.op_benchmark.session import CASES
+from mnistbench.suite.op_benchmark.cases import CASES
 from mnistbench.suite.workloads.builtin import SUITE_MODELS
 
 if TYPE_CHECKING:

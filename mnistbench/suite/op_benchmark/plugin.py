@@ -18,8 +18,7 @@ from mnistbench.measuring.provider import PROVIDERS
 from mnistbench.pytest_plugin.plugin import takes_cases
 from mnistbench.pytest_plugin.session import SESSION, one_line_errors
 from mnistbench.suite.op_benchmark import hooks
-from mnistbench.suite.op_benchmark.options import CaseOptions
-from mnistbench.suite.op_benchmark.session import (
+from mnistbench.suite.op_benchmark.cases import (
     BATCH_SIZE,
     CASES,
     DEVICE,
@@ -27,6 +26,7 @@ from mnistbench.suite.op_benchmark.session import (
     WORKLOAD,
     Cases,
 )
+from mnistbench.suite.op_benchmark.options import CaseOptions
 
 if TYPE_CHECKING:
     from mnistbench.core.record import Environment

@@ -9,7 +9,6 @@ from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.gate.decide.statistics.quantities import Quantity
-from mnistbench.gate.decide.statistics.raw_samples import GateHeader, Reproducer, Trial
 from mnistbench.gate.decide.verdict.decision import Decision
 from mnistbench.gate.decide.verdict.estimates import as_shown
 from mnistbench.gate.decide.verdict.findings import GateFinding
@@ -17,6 +16,7 @@ from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.measure.rounds import Rounds
 from mnistbench.gate.processes.messages import CaptureJob
 from mnistbench.gate.processes.starting import GateError, TrialPlan, side_processes
+from mnistbench.gate.samples.raw_samples import GateHeader, Reproducer, Trial
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ADDED, OUTSIDE_KIND
 from mnistbench.suite.reproducers.script import (

@@ -10,9 +10,9 @@ from gate_builders import CASE, LABEL, Measured, recorded, series
 
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
-from mnistbench.gate.decide.statistics import raw_samples
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.processes.starting import GateError
+from mnistbench.gate.samples import raw_samples
 
 EXIT_PASSED = 0
 EXIT_REGRESSED = 1

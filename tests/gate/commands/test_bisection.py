@@ -26,11 +26,11 @@ from mnistbench.gate.commands.bisection import (
     judged,
     largest_regressions,
 )
-from mnistbench.gate.decide.statistics.raw_samples import COMPLETE, INTERRUPTED, End
 from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.processes.starting import GateError
+from mnistbench.gate.samples.raw_samples import COMPLETE, INTERRUPTED, End
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.kinds import ADDED, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, NOISE, PASSED, REGRESSED

@@ -18,9 +18,9 @@ from mnistbench.gate.commands.bisection import (
     Gate,
 )
 from mnistbench.gate.decide.statistics import permutation
-from mnistbench.gate.decide.statistics.raw_samples import End
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.options import JudgeOptions
+from mnistbench.gate.samples.raw_samples import End
 from mnistbench.judging.kinds import ADDED, REPLACED
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render

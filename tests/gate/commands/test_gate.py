@@ -20,11 +20,11 @@ from projects import git
 
 from mnistbench import cli
 from mnistbench.gate.commands import gate
-from mnistbench.gate.decide.statistics import raw_samples
 from mnistbench.gate.processes.starting import GateError
 from mnistbench.gate.qualification import measurement
 from mnistbench.gate.qualification import report as report_module
 from mnistbench.gate.qualification.result import Qualification
+from mnistbench.gate.samples import raw_samples
 from mnistbench.gate.words import BASE, HEAD
 
 EXIT_PASSED = 0

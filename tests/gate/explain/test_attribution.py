@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import ANY_SPEED
 
-from mnistbench.gate.decide.statistics.case_profile import (
+from mnistbench.gate.explain.attribution import ENGINE, LEAST_SHARE, CallCounts, causes
+from mnistbench.gate.samples.case_profile import (
     COMPILED,
     FILE,
     FIXTURE,
@@ -21,7 +22,6 @@ from mnistbench.gate.decide.statistics.case_profile import (
     OtherChange,
     ProfiledFunction,
 )
-from mnistbench.gate.explain.attribution import ENGINE, LEAST_SHARE, CallCounts, causes
 
 SAME = ("", False)
 CHANGED = ("changed", True)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import pytest
 from gate_builders import CASE, header
 
-from mnistbench.gate.decide.statistics.case_profile import (
+from mnistbench.gate.explain.other_changes import MOST_KEPT, with_others
+from mnistbench.gate.listing import Reach
+from mnistbench.gate.samples.case_profile import (
     COMPILED,
     FILE,
     FIXTURE,
@@ -21,8 +23,6 @@ from mnistbench.gate.decide.statistics.case_profile import (
     OtherChange,
     ProfiledFunction,
 )
-from mnistbench.gate.explain.other_changes import MOST_KEPT, with_others
-from mnistbench.gate.listing import Reach
 from mnistbench.gate.words import BASE, HEAD
 
 

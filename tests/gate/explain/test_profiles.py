@@ -10,11 +10,11 @@ from surveyed import write
 
 from mnistbench.gate.copies import trees
 from mnistbench.gate.copies.trees import Tree
-from mnistbench.gate.decide.statistics.case_profile import SideFunction, SidePaths
 from mnistbench.gate.explain.attribution import causes
 from mnistbench.gate.explain.profiles import MOST_KEPT, joined, measure_profiles
 from mnistbench.gate.processes.messages import Followed
 from mnistbench.gate.processes.sides.stray import Imports
+from mnistbench.gate.samples.case_profile import SideFunction, SidePaths
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.words import BASE, HEAD
 

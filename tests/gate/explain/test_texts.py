@@ -11,7 +11,8 @@ from gate_scenes import concluded, slower
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnistbench.gate.decide.statistics.case_profile import (
+from mnistbench.gate.explain.attribution import causes
+from mnistbench.gate.samples.case_profile import (
     COMPILED,
     FILE,
     FIXTURE,
@@ -27,8 +28,7 @@ from mnistbench.gate.decide.statistics.case_profile import (
     OtherChange,
     ProfiledFunction,
 )
-from mnistbench.gate.decide.statistics.raw_samples import End
-from mnistbench.gate.explain.attribution import causes
+from mnistbench.gate.samples.raw_samples import End
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.gate.words import IMPORT as IMPORT_COST
 

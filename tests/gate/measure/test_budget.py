@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from mnistbench.core.params import CALL
-from mnistbench.gate.decide.statistics import quantities, raw_samples
+from mnistbench.gate.decide.statistics import quantities
 from mnistbench.gate.decide.statistics.permutation import simultaneous_bounds
-from mnistbench.gate.decide.statistics.raw_samples import Trial
 from mnistbench.gate.decide.verdict.findings import CHECKPOINTS
 from mnistbench.gate.listing import ListedCase
 from mnistbench.gate.measure.budget import (
@@ -34,6 +33,8 @@ from mnistbench.gate.measure.budget import (
 )
 from mnistbench.gate.options import LEAST_TRIALS, TRIALS, Thresholds
 from mnistbench.gate.processes.messages import Efforts, Spent
+from mnistbench.gate.samples import raw_samples
+from mnistbench.gate.samples.raw_samples import Trial
 from mnistbench.gate.words import BASE, HEAD, WALL
 from mnistbench.judging.kinds import ITERATION
 

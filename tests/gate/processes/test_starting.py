@@ -24,7 +24,6 @@ import pytest
 from mnistbench.core.child import Child
 from mnistbench.core.errors import UsageError
 from mnistbench.gate.copies.trees import Tree
-from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.listing import ListedCase, Listing
 from mnistbench.gate.processes import starting
 from mnistbench.gate.processes.messages import (
@@ -47,6 +46,7 @@ from mnistbench.gate.processes.starting import (
     shared_places,
     stage_home,
 )
+from mnistbench.gate.samples.raw_samples import Shard
 from mnistbench.gate.survey import side_surveys
 from mnistbench.gate.survey.side_surveys import SurveyRequest
 from mnistbench.gate.survey.surveying import survey_in_processes

@@ -11,7 +11,6 @@ from gate_scenes import SCENES, concluded, passed, regressed, slower
 from hostile_builders import NAMES
 
 from mnistbench.gate.commands.result import result_of_verdict
-from mnistbench.gate.decide.statistics.raw_samples import End, Shard
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.annotations import (
     MOST_ANNOTATIONS,
@@ -21,6 +20,7 @@ from mnistbench.gate.report.annotations import (
     workflow_command,
 )
 from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.samples.raw_samples import End, Shard
 from mnistbench.showing.output import deliver_result
 
 #: A workflow command as the runner reads it: level, properties, message.

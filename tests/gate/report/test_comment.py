@@ -17,9 +17,9 @@ from gate_scenes import (
     slower,
 )
 
-from mnistbench.gate.decide.statistics.raw_samples import End
 from mnistbench.gate.report.comment import address_of_head, first_screen
 from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.samples.raw_samples import End
 from mnistbench.showing.text import Link
 
 JOB = {

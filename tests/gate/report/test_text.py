@@ -47,14 +47,7 @@ from hypothesis import strategies as st
 from shown_numbers import agree
 
 from mnistbench.gate.commands.result import report, result_of
-from mnistbench.gate.decide.statistics.case_names import NODE_IDS
-from mnistbench.gate.decide.statistics.case_profile import (
-    CallPath,
-    CaseProfile,
-    ProfiledFunction,
-)
 from mnistbench.gate.decide.statistics.quantities import how_replaced
-from mnistbench.gate.decide.statistics.raw_samples import End
 from mnistbench.gate.decide.verdict.decision import Decision
 from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.reasons import bound_reason, bound_reasons
@@ -64,6 +57,13 @@ from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.outcome import counted_findings, last_line
 from mnistbench.gate.report.rows import FindingRow, Rows
 from mnistbench.gate.report.text import WIDTH, finding_lines, forest
+from mnistbench.gate.samples.case_names import NODE_IDS
+from mnistbench.gate.samples.case_profile import (
+    CallPath,
+    CaseProfile,
+    ProfiledFunction,
+)
+from mnistbench.gate.samples.raw_samples import End
 from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, WALL
 from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import (

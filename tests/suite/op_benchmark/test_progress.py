@@ -7,9 +7,9 @@ from forks import run_on_terminal
 
 #: The 32 batches take longer than the time after which the bar is shown.
 SLOW = """
-from mnistbench.suite.op_benchmark import session
+from mnistbench.suite.op_benchmark import cases
 
-session.SHOW_PROGRESS_AFTER = 0.1
+cases.SHOW_PROGRESS_AFTER = 0.1
 
 make_quick_batch = make_batch
 

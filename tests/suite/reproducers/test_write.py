@@ -16,11 +16,11 @@ import torch
 
 from mnistbench.core.operation import OUTSIDE
 from mnistbench.gate.decide.statistics.quantities import Replaced, quantities_of_stages
-from mnistbench.gate.decide.statistics.raw_samples import End, load
 from mnistbench.gate.decide.verdict.decision import decide
 from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.options import Thresholds
 from mnistbench.gate.processes.starting import GateError
+from mnistbench.gate.samples.raw_samples import End, load
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.kinds import ADDED, OPERATION, OTHER, OUTSIDE_KIND, REPLACED
 from mnistbench.judging.verdicts import REGRESSED

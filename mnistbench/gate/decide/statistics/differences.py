@@ -14,7 +14,7 @@ import numpy as np
 
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.gate.decide.statistics.permutation import Array
-from mnistbench.gate.decide.statistics.raw_samples import Build, SideSample
+from mnistbench.gate.samples.raw_samples import Build, SideSample
 from mnistbench.gate.words import BASE, BUSY, CPU, DEVICE, HEAD, LEAST_PAIRS, WALL
 from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, REPLACED
 

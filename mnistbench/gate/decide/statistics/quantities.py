@@ -27,7 +27,7 @@ from mnistbench.gate.decide.statistics.differences import (
     total_ns,
     whole_ns,
 )
-from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, FRESH_STAGE, Build, Trial
+from mnistbench.gate.samples.raw_samples import FIRST_STAGE, FRESH_STAGE, Build, Trial
 from mnistbench.gate.words import (
     ALL_CASES,
     BASE,

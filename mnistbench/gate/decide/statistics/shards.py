@@ -11,15 +11,15 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import options_of
-from mnistbench.gate.decide.statistics.raw_samples import (
+from mnistbench.gate.listing import OTHER_ID, Listing, Listings, Reach, without_counterpart
+from mnistbench.gate.options import LEAST_TRIALS, Thresholds
+from mnistbench.gate.samples.raw_samples import (
     FIRST_STAGE,
     End,
     GateHeader,
     Recorded,
     load,
 )
-from mnistbench.gate.listing import OTHER_ID, Listing, Listings, Reach, without_counterpart
-from mnistbench.gate.options import LEAST_TRIALS, Thresholds
 from mnistbench.judging.verdicts import BROKEN, BUDGET, MISSING, Reason
 
 

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from mnistbench.gate.decide.statistics.case_names import NODE_IDS, CaseNames
 from mnistbench.gate.decide.statistics.quantities import Quantity
 from mnistbench.gate.decide.verdict.estimates import (
     Estimate,
@@ -36,6 +35,7 @@ from mnistbench.gate.decide.verdict.reasons import (
     unusable_reasons,
 )
 from mnistbench.gate.options import LEAST_TRIALS, Thresholds
+from mnistbench.gate.samples.case_names import NODE_IDS, CaseNames
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import (

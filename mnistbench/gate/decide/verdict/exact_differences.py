@@ -8,10 +8,10 @@ from mnistbench.core import units
 from mnistbench.core.operation import REORDER, OpKey
 from mnistbench.core.record import median_ns
 from mnistbench.gate import words
-from mnistbench.gate.decide.statistics import raw_samples
-from mnistbench.gate.decide.statistics.raw_samples import GateHeader, SideSample, Trial
 from mnistbench.gate.listing import Listings, change_of_versions
 from mnistbench.gate.options import MEMORY_SHARE
+from mnistbench.gate.samples import raw_samples
+from mnistbench.gate.samples.raw_samples import GateHeader, SideSample, Trial
 from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.exact import (
     Counts,

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mnistbench.core import units
 from mnistbench.gate.decide.statistics import shards
-from mnistbench.gate.decide.statistics.case_names import CaseNames
 from mnistbench.gate.decide.statistics.permutation import MIN_SPREAD
 from mnistbench.gate.decide.statistics.quantities import Quantity
-from mnistbench.gate.decide.statistics.raw_samples import OUT_OF_BUDGET, GateHeader, Recorded
 from mnistbench.gate.decide.verdict.estimates import Estimate, as_shown, is_usable
 from mnistbench.gate.decide.verdict.findings import MIN_FRESH, SCREENING, GateFinding
 from mnistbench.gate.listing import Reach, reasons_with_cases
 from mnistbench.gate.options import LEAST_TRIALS, JudgeOptions, Thresholds
+from mnistbench.gate.samples.case_names import CaseNames
+from mnistbench.gate.samples.raw_samples import OUT_OF_BUDGET, GateHeader, Recorded
 from mnistbench.gate.words import HEAD
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.findings import is_named_by

@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mnistbench.gate.decide.statistics import raw_samples, shards
-from mnistbench.gate.decide.statistics.case_names import CaseNames, process_of_shard
+from mnistbench.gate.decide.statistics import shards
 from mnistbench.gate.decide.statistics.quantities import quantities_of_stages
-from mnistbench.gate.decide.statistics.raw_samples import End, GateHeader, Recorded
 from mnistbench.gate.decide.verdict.decision import Decision, decide, decision_as_shown, united
 from mnistbench.gate.decide.verdict.exact_differences import differences_of_cases
 from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.reasons import measurement_reasons
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
+from mnistbench.gate.samples import raw_samples
+from mnistbench.gate.samples.case_names import CaseNames, process_of_shard
+from mnistbench.gate.samples.raw_samples import End, GateHeader, Recorded
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.acceptance import Acceptance, check_cases
 from mnistbench.judging.exact import TOLERANCE

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import Callers, OpKey
-from mnistbench.gate.decide.statistics.case_profile import CalledOperation, SideFunction, SidePaths
 from mnistbench.gate.processes.sides.case import SideCase
 from mnistbench.gate.processes.sides.steps import Lockstep, SideRun
 from mnistbench.gate.processes.sides.turns import Turns, in_pairs
+from mnistbench.gate.samples.case_profile import CalledOperation, SideFunction, SidePaths
 from mnistbench.measuring.call_paths import ROOT, CallPaths, CallTimes, Function
 from mnistbench.measuring.functions import module_of_file, modules_of_files
 from mnistbench.measuring.provider import imported_provider

@@ -385,6 +385,7 @@ class _Survey:
 
     def _find_paths(self, case: SideCase, listed: ListedCase) -> None:
         """Call a case on a CPU once more, to see which implementations of a library run in it."""
+        listed.facts = case.facts()
         provider = imported_provider()
         if not provider.framework or case.device != "cpu":
             return
@@ -393,7 +394,6 @@ class _Survey:
             case.prepare()
             listed.implementations = provider.implementations_of(case)
             case.finish()
-        listed.facts = case.facts()
 
 
 #: Fewest and most samples of the quick look at a plain test.

@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.case_profile import (
+from mnistbench.gate.report.page.forest import six_digits
+from mnistbench.gate.samples.case_profile import (
     CallPath,
     CaseProfile,
     folded_times,
     total_times,
 )
-from mnistbench.gate.report.page.forest import six_digits
 
 #: Characters for call paths and tables of operations, so that a page of 500 cases has less than
 #: 3 MB. What operations do not need is for call paths.

@@ -8,9 +8,9 @@ from typing import Any
 from mnistbench.core import units
 from mnistbench.core.operation import OpKey, operation_cells, operation_name
 from mnistbench.gate.decide.statistics.quantities import Quantity
-from mnistbench.gate.decide.statistics.raw_samples import FIRST_STAGE, Build
 from mnistbench.gate.report.page.forest import ForestPlot, six_digits, tone
 from mnistbench.gate.report.rows import EstimateRow, Rows, table_name
+from mnistbench.gate.samples.raw_samples import FIRST_STAGE, Build
 from mnistbench.gate.words import BASE, HEAD
 
 #: Change, bounds and effect of what the base does not have.
@@ -24,7 +24,7 @@ class OperationTables:
     """The rows of the tables of all cases."""
 
     def __init__(self, rows: Rows) -> None:
-        self.plot = ForestPlot("operations", rows.decision.operations, rows.verdict.options)
+        self.plot = ForestPlot("operations", rows.shown.operations, rows.verdict.options)
         self._rows = rows.operations
         # The last trial of the first stage, as exact differences have it.
         self._builds: dict[str, Build] = {

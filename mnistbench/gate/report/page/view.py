@@ -62,7 +62,7 @@ def view(rows: Rows) -> dict[str, Any]:
     ranked = sorted(rows.cases, key=_rank)
     ids = {row.case: f"case{position}" for position, row in enumerate(ranked)}
     tables = OperationTables(rows)
-    icicles = Icicles(verdict.end.profiles, len(rows.decision.operations))
+    icicles = Icicles(verdict.end.profiles, len(rows.shown.operations))
     cases = ForestPlot("cases", [row.estimate for row in ranked], limits)
     findings = ForestPlot("findings", [row.estimate for row in rows.findings], limits)
     once = ForestPlot("once", [row.estimate for row in rows.once], limits)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.raw_samples import Trial
 from mnistbench.gate.listing import Listings
+from mnistbench.gate.samples.raw_samples import Trial
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, IMPORT, WALL
 
 #: A case that takes so many times as long, or is so many times as fast, is measured, whatever runs.

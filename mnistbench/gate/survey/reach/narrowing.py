@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.raw_samples import Trial
 from mnistbench.gate.listing import Listings, Reach
 from mnistbench.gate.processes.messages import Surveys
+from mnistbench.gate.samples.raw_samples import Trial
 from mnistbench.gate.survey.reach.cases import affected, not_followed, outside, uncovered, unused
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.survey.reach.dependencies import differing_dependencies

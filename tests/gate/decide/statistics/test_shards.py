@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.gate.commands.result import report
 from mnistbench.gate.decide.statistics.permutation import MANY, simultaneous_bounds
-from mnistbench.gate.decide.statistics.raw_samples import COMPLETE, INTERRUPTED, Shard, load
 from mnistbench.gate.decide.statistics.shards import gather
 from mnistbench.gate.decide.verdict.decision import decide
 from mnistbench.gate.decide.verdict.estimates import Estimate
@@ -37,6 +36,7 @@ from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import LEAST_TRIALS, MOST_SHARDS, TRIALS, JudgeOptions, Thresholds
 from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.samples.raw_samples import COMPLETE, INTERRUPTED, Shard, load
 from mnistbench.gate.words import ALL_CASES, IMPORT
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import BROKEN, INCONCLUSIVE, MISSING, PASSED, REGRESSED
@@ -143,9 +143,7 @@ def test_a_header_keeps_the_shard(tmp_path):
 def test_a_header_with_no_shard_is_refused(tmp_path, stored):
     line = {**header().line(), "shard": stored}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "mnistbench.gate.decide.statistics.raw_samples.GateHeader.line", lambda _: line
-        )
+        patch.setattr("mnistbench.gate.samples.raw_samples.GateHeader.line", lambda _: line)
         path = write(tmp_path / "x.jsonl.gz", series())
     with pytest.raises(RecordError, match=rf"^{path}: shard"):
         load(path)

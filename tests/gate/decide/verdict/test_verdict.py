@@ -40,12 +40,12 @@ from gate_builders import (
 from hypothesis import given, settings
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.gate.decide.statistics.raw_samples import COMPLETE, INTERRUPTED, NO_END, End, load
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.options import TRIALS, JudgeOptions
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.report.text import finding_lines
+from mnistbench.gate.samples.raw_samples import COMPLETE, INTERRUPTED, NO_END, End, load
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.verdicts import IMPROVED, INCONCLUSIVE, PASSED, REGRESSED

@@ -21,11 +21,11 @@ from bare_environments import linked_environment, other_python
 from inner_runs import ADDOPTS
 
 from mnistbench.core.params import params_of_call
-from mnistbench.gate.decide.statistics.raw_samples import Shard
 from mnistbench.gate.listing import OTHER_ID, OTHER_PARAMETERS, ListedCase, Listings
 from mnistbench.gate.processes import starting
 from mnistbench.gate.processes.messages import Efforts, Selection
 from mnistbench.gate.processes.starting import GateError, TrialPlan, TrialResult, running_trial
+from mnistbench.gate.samples.raw_samples import Shard
 from mnistbench.gate.survey.surveying import collect_again
 from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS, PYTHON
 

@@ -4,9 +4,9 @@ import pytest
 from gate_builders import CASE, LABEL, case_profile
 from gate_scenes import OTHER_CASE
 
-from mnistbench.gate.decide.statistics.case_profile import CaseProfile
 from mnistbench.gate.report.page import icicles
 from mnistbench.gate.report.page.icicles import Icicles
+from mnistbench.gate.samples.case_profile import CaseProfile
 
 PROFILE = case_profile(
     [

@@ -9,8 +9,8 @@ from gate_builders import CASE, LABEL, Measured, case_profile
 from gate_scenes import OTHER_CASE, OTHER_LABEL, concluded
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.raw_samples import End
 from mnistbench.gate.report.page.view import gate_page
+from mnistbench.gate.samples.raw_samples import End
 
 READ = "pkg/parse.py:Parser.read"
 SPLIT = "pkg/parse.py:split"

@@ -10,11 +10,11 @@ from gate_scenes import OTHER_CASE, OTHER_LABEL, QUIET, concluded, slower
 from html_tree import data_of, read
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.raw_samples import End
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.page.view import FEW_CASES, gate_page
+from mnistbench.gate.samples.raw_samples import End
 
 #: Quiet cases beside the two of the gate, so that there is a field that filters them.
 QUIET_CASES = [f"bench/test_b.py::test_quiet[{number}]" for number in range(FEW_CASES)]

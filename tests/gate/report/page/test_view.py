@@ -12,19 +12,19 @@ from hostile_builders import NAMES, is_clean
 from html_tree import check_one_file, check_references, data_of, read, skeleton
 
 from mnistbench.core import units
-from mnistbench.gate.decide.statistics.case_profile import (
-    CalledBy,
-    CallPath,
-    CaseProfile,
-    ProfiledFunction,
-)
-from mnistbench.gate.decide.statistics.raw_samples import End, Reproducer
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.report.page.operations import NAMED
 from mnistbench.gate.report.page.view import FEW_CASES, NOT_DECIDED, OPEN_LINES, gate_page
+from mnistbench.gate.samples.case_profile import (
+    CalledBy,
+    CallPath,
+    CaseProfile,
+    ProfiledFunction,
+)
+from mnistbench.gate.samples.raw_samples import End, Reproducer
 from mnistbench.gate.survey.reach.differences import CHANGED
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.verdicts import IMPROVED, REGRESSED

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mnistbench.gate.decide.statistics.case_profile import (
+from mnistbench.gate.samples.case_profile import (
     CalledBy,
     CallPath,
     CaseProfile,

@@ -36,9 +36,9 @@ from mnistbench.core.reading import (
     read_text,
     wrong,
 )
-from mnistbench.gate.decide.statistics.case_names import CaseNames
-from mnistbench.gate.decide.statistics.case_profile import CaseProfile
 from mnistbench.gate.listing import Listings, Reach
+from mnistbench.gate.samples.case_names import CaseNames
+from mnistbench.gate.samples.case_profile import CaseProfile
 from mnistbench.gate.words import BASE, BUSY, CPU, DEVICE, HEAD, WALL
 
 #: Version of the file. 2: the header has the listings of both sides. 1 was never released.

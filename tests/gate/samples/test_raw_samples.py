@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError
 from mnistbench.gate.decide.statistics.quantities import quantities
-from mnistbench.gate.decide.statistics.raw_samples import (
+from mnistbench.gate.samples.raw_samples import (
     INTERRUPTED,
     NO_END,
     End,
