@@ -29,8 +29,8 @@ from mnistbench.gate.decide.statistics import (
     differences,
     permutation,
     quantities,
-    raw_samples,
 )
+from mnistbench.gate.samples import raw_samples
 from mnistbench.gate.decide.statistics.quantities import (
     CaseTime,
     OneTimeCost,
