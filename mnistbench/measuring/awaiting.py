@@ -101,7 +101,7 @@ async def while_stopped(work: Callable[[], _T]) -> _T:
     """Return what a function returns that is called while the running loop is stopped."""
     import asyncio
 
-    class Answer(asyncio.Future[_T]):
+    class _Answer(asyncio.Future[_T]):
         def cancel(self, msg: object = None) -> bool:  # noqa: ARG002
             """Let a cancelled test wait for the answer.
 
@@ -110,7 +110,7 @@ async def while_stopped(work: Callable[[], _T]) -> _T:
             return False
 
     loop = asyncio.get_running_loop()
-    waiting = Answer(loop=loop)
+    waiting = _Answer(loop=loop)
     _requests[loop] = work, waiting
     loop.stop()
     return await waiting

@@ -149,7 +149,8 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
     """Judge the samples of a gate.
 
     Raises:
-        UsageError: an ``--accept`` names several cases without a wildcard.
+        UsageError: an ``--accept`` names several cases without a wildcard, or a threshold of a mark
+            is wrong.
     """
     unmeasurable = recorded.unmeasurable
     are_all_new = recorded.are_all_new
