@@ -30,7 +30,6 @@ from mnistbench.gate.decide.statistics import (
     permutation,
     quantities,
 )
-from mnistbench.gate.samples import raw_samples
 from mnistbench.gate.decide.statistics.quantities import (
     CaseTime,
     OneTimeCost,
@@ -44,6 +43,7 @@ from mnistbench.gate.measure.budget import planned_trials
 from mnistbench.gate.options import TRIALS, Thresholds
 from mnistbench.gate.qualification import resampling
 from mnistbench.gate.qualification.resampling import is_found, share
+from mnistbench.gate.samples import raw_samples
 from mnistbench.judging import verdicts
 from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE
 from mnistbench.judging.verdicts import CONTRADICTED, REGRESSED
