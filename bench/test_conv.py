@@ -18,13 +18,11 @@ from mnistbench.suite.profile.ceilings import ceilings_of
 
 #: Most passes of a way's loop over operations of torch: profiling them takes much longer than
 #: running them.
-MOST_PASSES = 1_300
+MAX_PASSES = 1_300
 
 
 def runs(way, sizes):
-    return not way.refusal(sizes) and (
-        way.name == "seven_loops" or way.passes(sizes) <= MOST_PASSES
-    )
+    return not way.refusal(sizes) and (way.name == "seven_loops" or way.passes(sizes) <= MAX_PASSES)
 
 
 CASES = [

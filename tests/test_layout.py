@@ -96,7 +96,7 @@ LOADED_IN_A_SIDE = {
 }
 
 #: Most modules in a folder.
-MOST_MODULES = 12
+MAX_MODULES = 12
 
 
 def size():
@@ -296,7 +296,7 @@ def test_a_folder_has_few_modules():
     assert {
         folder.relative_to(SIZE.PACKAGE).as_posix(): n
         for folder, n in counted.items()
-        if n > MOST_MODULES
+        if n > MAX_MODULES
     } == {}
 
 

@@ -48,7 +48,7 @@ from reach import NO_ASYNCIO, Project, cloned, git, share
 from mnistbench.core.reading import read_text
 from mnistbench.core.units import and_more, duration, percent
 from mnistbench.gate.copies import trees
-from mnistbench.gate.explain.attribution import LEAST_SHARE, causes
+from mnistbench.gate.explain.attribution import MIN_SHARE, causes
 from mnistbench.gate.explain.other_changes import with_others
 from mnistbench.gate.explain.profiles import measure_profiles
 from mnistbench.gate.options import GateOptions
@@ -74,10 +74,10 @@ SEED = 1
 FEW = 3
 
 #: Least change of a profiled iteration of a commit whose call paths are ranked, as a share.
-LEAST_CHANGE = 0.05
+MIN_CHANGE = 0.05
 
 #: Most changed functions of a commit that are printed.
-MOST_CHANGES = 8
+MAX_CHANGES = 8
 
 PROJECTS = {
     project.name: project
@@ -418,7 +418,7 @@ def commit_lines(clone: Path, commit: Commit, result: Result) -> Iterator[str]:
     subject = git(clone, "log", "-1", "--format=%s", commit.revision).strip()
     yield f"{commit.project} {commit.revision}: {subject}"
     changes = list(changed_functions(clone, commit, PROJECTS[commit.project].code))
-    yield f"changes {and_more(changes, MOST_CHANGES)}"
+    yield f"changes {and_more(changes, MAX_CHANGES)}"
     if not result.findings:
         yield f"gate: {result.error or result.sentence}"
     for finding in result.findings:
@@ -539,7 +539,7 @@ def differing(profile: CaseProfile, parts_ns: Mapping[int, float]) -> list[str]:
     }
     ranked = sorted(shares, key=lambda function: -shares[function])
     return [
-        profile.functions[function].name for function in ranked if shares[function] >= LEAST_SHARE
+        profile.functions[function].name for function in ranked if shares[function] >= MIN_SHARE
     ]
 
 
@@ -585,7 +585,7 @@ def compare_rankings(folder: Path, names: Sequence[str]) -> None:
         clone = cloned(folder, PROJECTS[commit.project])
         right = set(changed_functions(clone, commit, PROJECTS[commit.project].code))
         for case, profile in known[commit.key].profiles.items():
-            if abs(profiled_change(profile)) >= LEAST_CHANGE:
+            if abs(profiled_change(profile)) >= MIN_CHANGE:
                 what = f"{commit.project} {commit.revision}, {case.rpartition('::')[2]}"
                 of_commits.append(ranked(what, profile, right))
     groups = {

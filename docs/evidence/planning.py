@@ -32,7 +32,7 @@ from mnistbench.gate.decide.statistics.quantities import (
 from mnistbench.gate.decide.verdict.decision import Decision, decide, is_settled
 from mnistbench.gate.decide.verdict.findings import checkpoints, least_fresh
 from mnistbench.gate.measure import budget
-from mnistbench.gate.options import LEAST_TRIALS, TRIALS, Thresholds
+from mnistbench.gate.options import MIN_TRIALS, TRIALS, Thresholds
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.grouping import LARGE_SHARE
 from mnistbench.judging.kinds import ITERATION, MEAN, MEMORY, ONCE, OPERATION
@@ -122,9 +122,9 @@ def are_enough(quantities: Sequence[Quantity], limits: Thresholds) -> bool:
         [quantity for quantity in quantities if quantity.kind == ITERATION],
         [q for q in quantities if q.kind == OPERATION and q.share >= LARGE_SHARE],
     ]
-    error_of_estimates = 2 / math.sqrt(LEAST_TRIALS)
+    error_of_estimates = 2 / math.sqrt(MIN_TRIALS)
     return all(
-        (budget.half_width_of(2 * len(family), LEAST_TRIALS) + error_of_estimates)
+        (budget.half_width_of(2 * len(family), MIN_TRIALS) + error_of_estimates)
         * budget.spread(quantity)
         <= math.log1p(limits.of(quantity))
         for family in families
@@ -180,10 +180,10 @@ class Gate:
             return rules.trials
         if (
             rules.eight
-            and not self.flagged(LEAST_TRIALS)
-            and are_enough(self.first(LEAST_TRIALS), self.limits)
+            and not self.flagged(MIN_TRIALS)
+            and are_enough(self.first(MIN_TRIALS), self.limits)
         ):
-            return LEAST_TRIALS
+            return MIN_TRIALS
         if not rules.plans:
             return TRIALS
         budget.differs_by_more = differs_by_more if rules.skips_different else never
@@ -263,7 +263,7 @@ def _outcome(gate: Gate, rules: Rules, case: str, cases: int) -> Outcome:
 # ---- Budgets -------------------------------------------------------------------------------------
 
 #: Budgets of the trials of a case that cannot be shorter, in trials.
-BUDGETS = np.arange(LEAST_TRIALS, 24, 0.25)
+BUDGETS = np.arange(MIN_TRIALS, 24, 0.25)
 
 
 def can_be_confirmed(budget_s: float, fresh_s: float, *, goes_on: bool) -> bool:
@@ -277,7 +277,7 @@ def can_be_confirmed(budget_s: float, fresh_s: float, *, goes_on: bool) -> bool:
     trials = 0
     while trials < TRIALS:
         deadline = budget_s
-        if trials >= LEAST_TRIALS:
+        if trials >= MIN_TRIALS:
             of_tenth = plan.deadline_for_tenth_trial(trials, 1.0) if goes_on else 0.0
             deadline = max(of_first_stage, of_tenth)
         if clock + 1 > deadline:

@@ -57,8 +57,8 @@ COMMITS = 5
 
 #: Most cases of a commit that are measured, and how many of them are reached. If there are fewer of
 #: one kind, more of the other are drawn.
-MOST_CASES = 48
-MOST_REACHED = 12
+MAX_CASES = 48
+MAX_REACHED = 12
 
 #: Smallest slowdown of a case that matters, as a share. A trial of a case then takes
 #: 0.1 to 0.2 seconds.
@@ -301,9 +301,9 @@ def drawn(reach: Reach, seed: str) -> tuple[str, ...]:
     """Draw the cases to measure."""
     reached = shuffled(reach.reasons, seed)
     same = shuffled(reach.same, seed)
-    number = max(MOST_REACHED, MOST_CASES - len(same))
+    number = max(MAX_REACHED, MAX_CASES - len(same))
     kept = reached[:number]
-    return (*kept, *same[: MOST_CASES - len(kept)])
+    return (*kept, *same[: MAX_CASES - len(kept)])
 
 
 def shuffled(cases: Iterable[str], seed: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import by, option, share, switch
 from mnistbench.judging.acceptance import Waivers
-from mnistbench.judging.grouping import LEAST_SHARE
+from mnistbench.judging.grouping import MIN_SHARE
 
 #: Threshold for verdicts if the user gives none; nothing fails by it.
 DEFAULT_SHARE = 0.10
@@ -87,7 +87,7 @@ class Criteria(Waivers):
     min_share: float = option(
         "--op-min-share",
         share(1.0, zero=True),
-        f"{100 * LEAST_SHARE:g}%",
+        f"{100 * MIN_SHARE:g}%",
         "group operations below this share of their case",
         "SHARE",
         configurable=True,

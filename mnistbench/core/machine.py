@@ -64,10 +64,10 @@ _THRESHOLDS = {
 PINNED = {name: str(values[0]) for name, (_, values) in _THRESHOLDS.items()}
 
 #: Fewest bytes of heap that the gate touches before it measures.
-LEAST_TOUCHED_BYTES = 64 * 2**20
+MIN_TOUCHED_BYTES = 64 * 2**20
 #: Most bytes of heap that the gate touches before it measures, which takes 0.2 s of CPU time:
 #: several times those that a step of ConvNet allocates at batch 64.
-MOST_TOUCHED_BYTES = 512 * 2**20
+MAX_TOUCHED_BYTES = 512 * 2**20
 
 #: How long a thread of GNU's OpenMP waits for the others before it gives its core to another
 #: process: some tens of microseconds instead of milliseconds. A training alone on its cores takes
@@ -133,7 +133,7 @@ def allocator_status(settings: Mapping[str, str]) -> str:
     return "allocator not pinned, so two runs differ more"
 
 
-def touch_heap(size: int = MOST_TOUCHED_BYTES) -> None:
+def touch_heap(size: int = MAX_TOUCHED_BYTES) -> None:
     """Allocate a number of bytes, write to each of them, and free them.
 
     The heap keeps the pages if the thresholds are raised.

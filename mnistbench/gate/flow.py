@@ -22,7 +22,7 @@ from mnistbench.gate.explain.profiles import profiles_of
 from mnistbench.gate.measure.budget import Budget, SurveyedTimes, longest_first_call_s
 from mnistbench.gate.measure.rounds import Rounds, efforts_of, trials_at_once
 from mnistbench.gate.measure.two_stages import TwoStages
-from mnistbench.gate.options import LEAST_TRIALS, GateOptions
+from mnistbench.gate.options import MIN_TRIALS, GateOptions
 from mnistbench.gate.processes.messages import ALL_ITERATIONS
 from mnistbench.gate.processes.starting import GateError, Setup, stage_home
 from mnistbench.gate.samples.raw_samples import (
@@ -98,7 +98,7 @@ def listed(options: GateOptions, progress: Progress, seed: int | None = None) ->
 
 @contextmanager
 def prepared(
-    options: GateOptions, progress: Progress, seed: int | None, min_trials: int = LEAST_TRIALS
+    options: GateOptions, progress: Progress, seed: int | None, min_trials: int = MIN_TRIALS
 ) -> Iterator[PreparedGate]:
     """Copy and survey both sides, and begin the file; remove the copies at the end.
 

@@ -48,16 +48,16 @@ from mnistbench.judging.kinds import ADDED, MEAN, MEMORY, OTHER
 TRIALS = 10
 
 #: Fewest trials of the first stage that can be judged: their smallest p-value is 1 / 2^8.
-LEAST_TRIALS = 8
+MIN_TRIALS = 8
 
 #: Most shards: with more, no number of fresh trials could confirm a slowdown after
-#: LEAST_TRIALS.
-MOST_SHARDS = 256
+#: MIN_TRIALS.
+MAX_SHARDS = 256
 
 #: Smallest threshold of cases, as a share: three times the largest difference that remains between
 #: trials of the same code whose sides have the roles that they were given
 #: (docs/gate-statistics.md).
-LEAST_THRESHOLD = 0.001
+MIN_THRESHOLD = 0.001
 
 #: Smallest threshold of cases, as a share, for which trials become longer; gates with a smaller
 #: one make more trials.
@@ -82,8 +82,8 @@ OWN_TESTS = "own"
 def shard(text: str) -> Shard:
     """Return a part of a gate: ``3/8``."""
     numbers = re.fullmatch(r"0*([1-9]\d{0,5})/0*([1-9]\d{0,5})", text.strip(), re.ASCII)
-    if not numbers or not int(numbers[1]) <= int(numbers[2]) <= MOST_SHARDS:
-        raise ValueError(f"is not a shard; give K/N with K <= N <= {MOST_SHARDS}, such as 3/8")
+    if not numbers or not int(numbers[1]) <= int(numbers[2]) <= MAX_SHARDS:
+        raise ValueError(f"is not a shard; give K/N with K <= N <= {MAX_SHARDS}, such as 3/8")
     return Shard(int(numbers[1]), int(numbers[2]))
 
 
@@ -98,8 +98,8 @@ def _large_enough(threshold: float) -> float:
     Raises:
         ValueError: it is smaller than the difference that the same code may show.
     """
-    if threshold < LEAST_THRESHOLD:
-        least = f"{100 * LEAST_THRESHOLD:g}%"
+    if threshold < MIN_THRESHOLD:
+        least = f"{100 * MIN_THRESHOLD:g}%"
         raise ValueError(
             f"is below {least}, three times the difference that the same code may show; give "
             f"{least} or more"
@@ -342,7 +342,7 @@ class RunOptions(JudgeOptions):
 
     trials: int = option(
         "--trials",
-        whole(LEAST_TRIALS),
+        whole(MIN_TRIALS),
         str(TRIALS),
         (
             "trials of the first stage (default: chosen by the gate, 10 to 20, or 30 to 60 with "

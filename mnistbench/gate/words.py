@@ -31,7 +31,7 @@ CLOCK_TITLES = {
 }
 
 #: Fewest pairs of usable times that a difference is computed from.
-LEAST_PAIRS = 3
+MIN_PAIRS = 3
 
 #: Name of a one-time cost: the first iteration of a case in the process.
 FIRST = "first iteration"

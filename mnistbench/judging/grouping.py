@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: Smallest operation that is judged by itself, as a share of its case, unless a user gives another.
-LEAST_SHARE = 0.02
+MIN_SHARE = 0.02
 
 #: Shortest operation that is judged by itself, as a multiple of the profiler's overhead on its
 #: calls.
@@ -18,7 +18,7 @@ def is_judged_alone(
     ns: float,
     whole_ns: float,
     *,
-    least_share: float = LEAST_SHARE,
+    least_share: float = MIN_SHARE,
     calls: float = 0,
     profiler_ns: int = 0,
 ) -> bool:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from mnistbench.measuring.functions import name_of_c
 
 #: Most paths. Calls on further paths are not counted.
-MOST_PATHS = 20_000
+MAX_PATHS = 20_000
 
 #: The path that all others continue: what runs outside of functions.
 ROOT = 0
@@ -86,11 +86,11 @@ class CallPaths:
     def position(self, path: int, function: Function) -> int | None:
         """Return the position of the path on which a path calls a function.
 
-        None if there are MOST_PATHS.
+        None if there are MAX_PATHS.
         """
         key = (path, function if isinstance(function, BuiltIn) else id(function))
         position = self._positions.get(key)
-        if position is None and len(self.parents) < MOST_PATHS:
+        if position is None and len(self.parents) < MAX_PATHS:
             position = len(self.parents)
             self._positions[key] = position
             self.parents.append(path)
@@ -105,7 +105,7 @@ class _CallCollector:
     def __init__(self, paths: CallPaths) -> None:
         self._paths = paths
         self._here = ROOT
-        self._beyond = 0  # calls on the stack that have no path, because there are MOST_PATHS
+        self._beyond = 0  # calls on the stack that have no path, because there are MAX_PATHS
 
     def on_event(self, frame: FrameType, event: str, argument: Any) -> None:
         """Count a call or the end of one, as ``sys.setprofile`` describes it."""

@@ -40,7 +40,7 @@ TOP = 10
 STACKED = 7
 
 #: A shorter time of an iteration is damage, and a rate may be infinite.
-_LEAST_NS = 1e-3
+_MIN_NS = 1e-3
 
 #: Accuracies for the table of cases; it shows the first that exists.
 _ACCURACIES = ("test/accuracy", "train/accuracy")
@@ -148,7 +148,7 @@ def _case_view(case: CaseRecord, judged: CaseJudgement | None, *, is_trace: bool
     warm = case.table("warm", "device")
     median = times_ns["median"]
     has_samples = case.params is not None and case.params.phase != CALL
-    rate = finite(case.samples * 1e9 / median) if median >= _LEAST_NS and has_samples else None
+    rate = finite(case.samples * 1e9 / median) if median >= _MIN_NS and has_samples else None
     cells = {
         "median": _time(median),
         "IQR": _time(times_ns.get("IQR") if rounds != 1 else None),

@@ -33,7 +33,7 @@ _BETWEEN_S = 0.1
 _BAR = 24
 
 #: Signs of a step that are left at least where a terminal is narrow.
-_LEAST_TEXT = 10
+_MIN_TEXT = 10
 
 
 class Progress:
@@ -148,7 +148,7 @@ class Progress:
             width = self._width()
             if len(bar + text + rest) > width:  # the bar is what can be missed first
                 bar = percent
-                text = units.cut(text, max(_LEAST_TEXT, width - len(bar + rest)))
+                text = units.cut(text, max(_MIN_TEXT, width - len(bar + rest)))
             self._write(f"{bar}{text}{rest}")
             self._is_open = True
 

@@ -21,7 +21,7 @@ from mnistbench.showing.table import Table
 #: Blanks between two columns, and the fewest beside a heading.
 _GAP = 2
 #: Least width to which a column of words is wrapped, in characters.
-_LEAST_WIDTH = 20
+_MIN_WIDTH = 20
 #: A part of a name or of a sentence, after which a line can end.
 _PART = re.compile(r"[^\s,/:_.\[-]*[\s,/:_.\[-]*")
 
@@ -89,7 +89,7 @@ def _fitted(table: Table, width: int, *, leave_out: bool) -> tuple[Table, list[i
         if column.is_number
         else natural
         if column.spare  # a picture
-        else min(natural, _LEAST_WIDTH)
+        else min(natural, _MIN_WIDTH)
         for column, (heading, *cells), natural in zip(columns, texts, longest, strict=True)
     ]
     words = [

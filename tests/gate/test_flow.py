@@ -43,7 +43,7 @@ from mnistbench.gate.listing import (
 from mnistbench.gate.measure import budget, rounds, two_stages
 from mnistbench.gate.measure.budget import MIN_EFFORT
 from mnistbench.gate.options import (
-    LEAST_TRIALS,
+    MIN_TRIALS,
     TRIALS,
     GateOptions,
     JudgeOptions,
@@ -1298,7 +1298,7 @@ def test_without_a_finding_nothing_is_profiled(gate, trials):
 
 
 def test_of_many_cases_those_of_the_largest_changes_are_profiled(gate, trials, monkeypatch):
-    monkeypatch.setattr(causes, "MOST_PROFILED", 1)
+    monkeypatch.setattr(causes, "MAX_PROFILED", 1)
     trials.factors = {QUICK: 1.1, SLOW: 1.2}
     measured = gate(trials=TRIALS)
     assert trials.profiled == [[SLOW]]
@@ -1457,7 +1457,7 @@ def test_a_budget_ends_the_first_stage_in_time_and_keeps_a_share_for_fresh_trial
     assert trials.clock <= budget
     used_up = f"the budget allowed {first} of 20 trials"
     assert used_up in heard.said
-    if first < LEAST_TRIALS:
+    if first < MIN_TRIALS:
         assert measured.end.cut_short == used_up
     elif not fresh:
         assert measured.end.cut_short == heard.said[-1]
@@ -1498,7 +1498,7 @@ def test_the_slowest_case_is_left_out_and_a_sufficient_budget_is_named(gate, tri
     # The first trial has shown it.
     assert [*measured.trials[0].cases] == [QUICK, SLOW]
     assert all([*trial.cases] == [QUICK] for trial in measured.trials[1:])
-    assert len(measured.trials) >= LEAST_TRIALS
+    assert len(measured.trials) >= MIN_TRIALS
     assert trials.clock < 200.0
     name = measured.header.names[SLOW]
     assert f"the budget leaves no time for {name}" in heard.said
@@ -1533,7 +1533,7 @@ def test_a_case_that_may_be_quicker_than_expected_is_tried_in_the_first_trial(
     measured = gate(heard, trials=TRIALS, budget_s=175.0)
     assert measured.end.left_out == left_out
     assert [*measured.trials[0].cases] == [QUICK, SLOW]
-    assert len(measured.trials) >= LEAST_TRIALS
+    assert len(measured.trials) >= MIN_TRIALS
     later = [QUICK] if left_out else [QUICK, SLOW]
     assert all([*trial.cases] == later for trial in measured.trials[1:])
     assert any(text.startswith("the budget leaves no time") for text in heard.said) == bool(
@@ -1651,8 +1651,8 @@ def test_a_fresh_trial_that_takes_longer_than_expected_ends_the_run_in_time(gate
 
 
 def test_a_budget_that_is_enough_to_judge_but_for_fresh_trials_judges(gate, trials):
-    measured = gate(trials=10, budget_s=trials.loading + LEAST_TRIALS * 25.0)
-    assert (stages_of(measured), measured.end.cut_short) == ([1] * LEAST_TRIALS, "")
+    measured = gate(trials=10, budget_s=trials.loading + MIN_TRIALS * 25.0)
+    assert (stages_of(measured), measured.end.cut_short) == ([1] * MIN_TRIALS, "")
 
 
 # ---- Qualifications ------------------------------------------------------------------------------
@@ -1688,7 +1688,7 @@ def test_a_qualification_measures_the_same_code(qualifying, trials):
     [
         (10.0, None, SIZE),
         (2.5, None, 45),
-        (-1.0, None, measurement.MOST_TRIALS * SIZE),
+        (-1.0, None, measurement.MAX_TRIALS * SIZE),
         (2.5, 400, 30),
     ],
     ids=["long trials", "as many as ten minutes allow", "short trials", "a budget"],

@@ -47,7 +47,7 @@ def test_work(benchmark):
 """
 
 #: Trials after which a gate is killed.
-FEWEST_TRIALS = 10
+MIN_TRIALS = 10
 
 #: Longest wait for a process that was started or killed, in seconds.
 PATIENCE_S = 60.0
@@ -261,7 +261,7 @@ def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(rep
     ) as running:
         for line in running.stderr:  # the second line of 100 trials comes after 10
             number = re.match(r"trial (\d+) of 100", line)
-            if number and int(number[1]) >= FEWEST_TRIALS:
+            if number and int(number[1]) >= MIN_TRIALS:
                 break
         os.kill(running.pid, signal.SIGKILL)
     sides = {int(line) for line in (tmp_path / "pids").read_text().split()}
@@ -272,7 +272,7 @@ def test_a_gate_that_is_killed_leaves_no_side_and_samples_that_can_be_judged(rep
     assert (judged.returncode, judged.stderr) == (EXIT_INCONCLUSIVE, "")
     assert judged.stdout.splitlines()[-1].startswith(f"inconclusive: {NO_END.cut_short}")
     measured = re.search(r"^measured: 1 case, (\d+) trials", judged.stdout, re.MULTILINE)
-    assert int(measured[1]) >= FEWEST_TRIALS
+    assert int(measured[1]) >= MIN_TRIALS
 
 
 #: A benchmark that starts a daemon and never ends.

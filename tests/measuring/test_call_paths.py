@@ -127,7 +127,7 @@ def test_equal_code_of_two_files_are_two_functions():
 
 
 def test_calls_beyond_the_most_paths_are_not_counted(monkeypatch):
-    monkeypatch.setattr(call_paths, "MOST_PATHS", 3)
+    monkeypatch.setattr(call_paths, "MAX_PATHS", 3)
 
     def run():
         leaf()

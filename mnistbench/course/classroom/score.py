@@ -35,7 +35,7 @@ STEPS = 5
 BANDS = (1.05, 1.25, 1.5, 2.0, 3.0)
 
 #: Most trials: the interval takes 2 MB for each.
-MOST_TRIALS = 100
+MAX_TRIALS = 100
 
 #: Number format -> largest relative error of a turn, of a loss or of the change of a parameter
 #: (Euclidean norm), and largest median of a trial. In float32 errors are 1e-6 to 1e-4, but 0.02
@@ -56,7 +56,7 @@ IDLE_SHARE = 0.05
 #: leave few gradients.
 FLOPS = 23_984_896
 #: No core does more, in FLOP/s: 1,024 multiply-adds of bfloat16 per cycle, at 4.9 GHz.
-MOST_FLOPS_PER_S = 1e13
+MAX_FLOPS_PER_S = 1e13
 #: How many times the rate in float32 a core may reach in bfloat16: 16 with AMX, 2 without.
 BFLOAT16_FACTOR = 16
 #: How many times as fast as measured in the lab a core may be in the score: the lab may have been
@@ -155,7 +155,7 @@ class Score:
         RefusedError if unknown.
         """
         logs = self.logs
-        if not 2 <= len(logs) <= MOST_TRIALS or not all(map(math.isfinite, logs)):
+        if not 2 <= len(logs) <= MAX_TRIALS or not all(map(math.isfinite, logs)):
             raise RefusedError("it has too few trials or turns, or too many trials")
         bounds = (bound.item() for bound in simultaneous_bounds(np.array([logs]), 1))
         ratio, low, high = (
@@ -213,7 +213,7 @@ class Score:
         The step is faster than its forward pass at the lab's peak rate, or the reference took
         another time than in the lab. Both are compared only if the lab measured the CPU.
         """
-        peak = MOST_FLOPS_PER_S
+        peak = MAX_FLOPS_PER_S
         if ceilings := lab.ceilings.get("cpu"):
             faster = PEAK_FACTOR * (BFLOAT16_FACTOR if self.dtype == "bfloat16" else 1)
             peak = min(peak, faster * ceilings.flops_per_s)

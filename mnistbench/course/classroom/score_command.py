@@ -29,7 +29,7 @@ from mnistbench.core.record import Environment
 from mnistbench.course.classroom import score as scores
 from mnistbench.course.lab.lab_file import DIRECTORY, FILE, SCORE, Findings, write_file
 from mnistbench.gate.processes.sides.turns import in_pairs
-from mnistbench.gate.words import LEAST_PAIRS
+from mnistbench.gate.words import MIN_PAIRS
 from mnistbench.measuring.timing import Clock
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED, check_directory, print_error
 from mnistbench.showing.progress import Progress
@@ -49,7 +49,7 @@ PATIENCE_S = 300.0
 
 def scored_trials() -> Any:
     """Declare the number of trials of a score."""
-    kind = whole(4, scores.MOST_TRIALS)
+    kind = whole(4, scores.MAX_TRIALS)
     return option("--trials", kind, "8", "processes of each side, one after the other", "N")
 
 
@@ -252,7 +252,7 @@ def time_trial(
     pairing.run_pair(order, untimed=0, steps=1)
     rough = pairing.run_pair(order, untimed=0, steps=scores.STEPS)
     rough_ns = sum(turn.wall_ns for turn in rough)
-    count = max(LEAST_PAIRS, round(settings.seconds * 1e9 / rough_ns))
+    count = max(MIN_PAIRS, round(settings.seconds * 1e9 / rough_ns))
     names = list(in_pairs(order, coin, count))
     pairs = [
         pairing.run_pair(names[first : first + 2], untimed=1, steps=scores.STEPS)

@@ -42,7 +42,7 @@ ENGINE = "torch._C._EngineBase.run_backward"
 #: Share of a change that one function has to explain to be called its cause.
 ENOUGH = 0.5
 #: Least share of a change of a function that is named.
-LEAST_SHARE = 0.05
+MIN_SHARE = 0.05
 
 #: What makes other values for an unchanged function takes another time itself: its total time has
 #: changed by a factor whose logarithm is at least this share of that of the case.
@@ -134,7 +134,7 @@ def causes(profile: CaseProfile, *, only_tree: bool = False) -> Causes:
     named = [
         attribution.cause(function, part_ns)
         for function, part_ns in attribution.parts_ns.items()
-        if function and part_ns / change_ns >= LEAST_SHARE
+        if function and part_ns / change_ns >= MIN_SHARE
     ]
     ranked = sorted(named, key=_rank)
     largest = max(named, key=lambda cause: cause.share, default=None)

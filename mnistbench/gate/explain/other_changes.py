@@ -30,7 +30,7 @@ from mnistbench.gate.survey.reach.differences import CHANGED, GONE, NEW
 from mnistbench.gate.words import BASE, HEAD
 
 #: Most of them that are kept.
-MOST_KEPT = 20
+MAX_KEPT = 20
 
 #: In the order in which they are probable causes; functions that differ themselves come first.
 _KINDS = (FIXTURE, FUNCTION, FILE, STATEMENT, IMPORT, COMPILED, PACKAGE, VARIABLE, SETTING)
@@ -84,7 +84,7 @@ def with_others(
         for other in read
         if other.name not in called and not (other.kind == FILE and other.name in compiled)
     }
-    return replace(profile, others=tuple(sorted(others, key=_rank)[:MOST_KEPT]))
+    return replace(profile, others=tuple(sorted(others, key=_rank)[:MAX_KEPT]))
 
 
 def _rank(other: OtherChange) -> tuple[bool, int]:

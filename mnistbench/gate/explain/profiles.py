@@ -33,12 +33,12 @@ from mnistbench.gate.words import BASE, HEAD
 from mnistbench.judging.verdicts import IMPROVED
 
 #: Most cases whose functions are profiled.
-MOST_PROFILED = 30
+MAX_PROFILED = 30
 #: Why a case is not profiled.
 _NO_ROOM = "the budget leaves no time to profile it; increase --budget"
 
 #: Most paths of a case that are kept.
-MOST_KEPT = 2_000
+MAX_KEPT = 2_000
 
 
 def profiles_of(verdict: Verdict, rounds: Rounds, code: ComparedCode) -> dict[str, CaseProfile]:
@@ -50,11 +50,11 @@ def profiles_of(verdict: Verdict, rounds: Rounds, code: ComparedCode) -> dict[st
     if not ranked:
         return {}
     rounds.progress.say("profiling the functions of what is slower or faster")
-    most = min(MOST_PROFILED, len(ranked))
+    most = min(MAX_PROFILED, len(ranked))
     while most and rounds.budget.profile_s(ranked[:most]) > rounds.budget.left_s:
         most -= 1
     at_most = f"{units.counted(most, 'case is', 'cases are')} profiled at most"
-    too_many = CaseProfile(why_not=at_most if most == MOST_PROFILED else _NO_ROOM)
+    too_many = CaseProfile(why_not=at_most if most == MAX_PROFILED else _NO_ROOM)
     profiles = dict.fromkeys(ranked[most:], too_many)
     for node_id in ranked[:most]:
         device = str(verdict.header.sides.head.cases[node_id].params["device"])
@@ -246,6 +246,6 @@ class _Joining:
         largest_ns = [max(both) for both in zip(*totals_ns, strict=True)]
         # A path precedes those that continue it, so it comes first among paths of the same time.
         ranked = heapq.nsmallest(
-            MOST_KEPT, range(len(largest_ns)), key=lambda path: (-largest_ns[path], path)
+            MAX_KEPT, range(len(largest_ns)), key=lambda path: (-largest_ns[path], path)
         )
         return {0, *ranked}

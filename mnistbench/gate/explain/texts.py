@@ -13,7 +13,7 @@ from mnistbench.core import units
 from mnistbench.core.operation import CALLS, NO_MODULE, OpKey
 from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.verdict import Verdict
-from mnistbench.gate.explain.attribution import LEAST_SHARE, CallCounts, Cause, Causes, causes
+from mnistbench.gate.explain.attribution import MIN_SHARE, CallCounts, Cause, Causes, causes
 from mnistbench.gate.explain.other_changes import of_reasons
 from mnistbench.gate.samples.case_profile import (
     COMPILED,
@@ -36,11 +36,11 @@ from mnistbench.judging.verdicts import IMPROVED
 LIKELY = "likely cause: "
 
 #: Most functions that are named in a list.
-MOST_NAMED = 3
+MAX_NAMED = 3
 
 #: Share of the change of a case that iterations with a profiler have to show, at least: the rest
 #: may be what they do not see, such as other work of a built-in operator.
-LEAST_SHOWN = 0.25
+MIN_SHOWN = 0.25
 
 #: How some kinds of ``OtherChange`` are named.
 _NAMED = {
@@ -73,7 +73,7 @@ class Explanation:
         first, *others = (named(suspect) for suspect in suspects)
         if not others:
             return cls(f"{LIKELY}{first}: {detail}", suspects[0], detail, is_only=True)
-        detail = f"or {units.and_more(others, MOST_NAMED - 1, ', or ', ', or ')}: {detail}"
+        detail = f"or {units.and_more(others, MAX_NAMED - 1, ', or ', ', or ')}: {detail}"
         return cls(f"{LIKELY}{first}, {detail}", suspects[0], detail)
 
 
@@ -87,7 +87,7 @@ def causes_of(finding: GateFinding, verdict: Verdict) -> Causes | None:
     explained = causes(profile, only_tree=only_tree).within_the_change()
     quantity = finding.best.quantity
     shown = explained.change_ns / (quantity.head - quantity.base or 1)
-    return explained if shown >= LEAST_SHOWN else Causes(explained.change_ns, ())
+    return explained if shown >= MIN_SHOWN else Causes(explained.change_ns, ())
 
 
 def explanation(finding: GateFinding, verdict: Verdict) -> Explanation:
@@ -128,7 +128,7 @@ def _outside_of_tests(verdict: Verdict) -> Explanation:
     differing = {named(other): other for other in of_reasons(verdict.reach.outside)}
     if not differing:
         return Explanation()
-    likely = units.and_more([*differing], MOST_NAMED, ", or ", ", or ")
+    likely = units.and_more([*differing], MAX_NAMED, ", or ", ", or ")
     [first, *others] = differing.values()
     return Explanation(
         f"{LIKELY}{likely}, outside of tests",
@@ -144,9 +144,9 @@ def _called_by(functions: Sequence[ProfiledFunction]) -> Explanation:
         return Explanation()
     names = [named(function) for function in functions]
     return Explanation(
-        f"{LIKELY}called by {units.and_more(names, MOST_NAMED)}",
+        f"{LIKELY}called by {units.and_more(names, MAX_NAMED)}",
         functions[0],
-        f"called by it, {units.and_more(names[1:], MOST_NAMED - 1)}" if names[1:] else "",
+        f"called by it, {units.and_more(names[1:], MAX_NAMED - 1)}" if names[1:] else "",
         is_only=not names[1:],
     )
 
@@ -154,7 +154,7 @@ def _called_by(functions: Sequence[ProfiledFunction]) -> Explanation:
 def _without_functions(profile: CaseProfile, explained: Causes) -> Explanation:
     """Return what differs if the profiled iterations do not show the change."""
     if compiled := [other for other in profile.others if other.kind == COMPILED]:
-        modules = units.and_more([named(other) for other in compiled], MOST_NAMED)
+        modules = units.and_more([named(other) for other in compiled], MAX_NAMED)
         unseen = "whose functions the profiler does not see"
         return Explanation(
             f"{LIKELY}{modules}, {unseen}", compiled[0], unseen, is_only=len(compiled) == 1
@@ -178,7 +178,7 @@ def _suspected(explained: Causes, spent: Cause) -> Explanation:
     if not explained.suspects:
         return Explanation(f"nothing that is known to differ explains it: {part}")
     first = explained.suspects[0]
-    if len(explained.suspects) == 1 and first.share >= LEAST_SHARE:
+    if len(explained.suspects) == 1 and first.share >= MIN_SHARE:
         of_spent = units.duration(spent.change_ns, signed=True)
         part = "; ".join([_part(first, explained), *_calls_of(first), f"{of_spent} {where}"])
     return Explanation.by_one_of([cause.profiled for cause in explained.suspects], part)
@@ -206,9 +206,9 @@ def _where(spent: Cause) -> str:
 def _what_differs(profile: CaseProfile) -> str:
     """Return the functions of a case that differ; else what else differs."""
     if functions := [named(function) for function in _differing(profile)]:
-        return f", which runs {units.and_more(functions, MOST_NAMED)}"
+        return f", which runs {units.and_more(functions, MAX_NAMED)}"
     others = [named(other) for other in profile.others]
-    return f"; what differs: {units.and_more(others, MOST_NAMED)}" if others else ""
+    return f"; what differs: {units.and_more(others, MAX_NAMED)}" if others else ""
 
 
 def _differing(profile: CaseProfile) -> list[ProfiledFunction]:

@@ -29,7 +29,7 @@ from mnistbench.gate.decide.statistics.permutation import simultaneous_bounds
 from mnistbench.gate.decide.statistics.quantities import Quantity
 from mnistbench.gate.decide.verdict.findings import checkpoints, least_fresh
 from mnistbench.gate.listing import ListedCase, Listings
-from mnistbench.gate.options import FULL_CASE, LEAST_TRIALS, TRIALS, Thresholds
+from mnistbench.gate.options import FULL_CASE, MIN_TRIALS, TRIALS, Thresholds
 from mnistbench.gate.processes.iterations import BUILDS, calls_s
 from mnistbench.gate.processes.messages import Efforts, Spent
 from mnistbench.gate.processes.starting import TrialPlan
@@ -100,7 +100,7 @@ def longest_first_call_s(budget_s: float | None) -> float:
     """
     if budget_s is None or not math.isfinite(budget_s):
         return 0.0
-    return budget_s / (2 * LEAST_TRIALS / MAX_AT_ONCE)
+    return budget_s / (2 * MIN_TRIALS / MAX_AT_ONCE)
 
 
 def first_efforts(limits: Thresholds) -> Efforts:

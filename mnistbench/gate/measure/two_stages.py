@@ -21,13 +21,13 @@ from mnistbench.gate.decide.verdict.findings import (
 from mnistbench.gate.decide.verdict.verdict import Verdict, conclude
 from mnistbench.gate.measure.budget import FEW_CASES, first_efforts, planned_trials
 from mnistbench.gate.measure.rounds import Rounds, Stage
-from mnistbench.gate.options import LEAST_TRIALS, TRIALS, GateOptions
+from mnistbench.gate.options import MIN_TRIALS, TRIALS, GateOptions
 from mnistbench.gate.samples.raw_samples import FIRST_STAGE, FRESH_STAGE, End
 from mnistbench.gate.words import ALL_CASES
 from mnistbench.judging.kinds import MEMORY
 
 #: Most cases for whose likely causes fresh trials leave time.
-MOST_CAUSES = 3
+MAX_CAUSES = 3
 
 
 @dataclass
@@ -54,7 +54,7 @@ class TwoStages:
         stage = Stage(
             FIRST_STAGE,
             self._options.trials,
-            LEAST_TRIALS,
+            MIN_TRIALS,
             cases,
             self._rounds.budget.deadline_of_first_stage(len(cases)),
             leaves_out=True,
@@ -91,7 +91,7 @@ class TwoStages:
         if self._options.budget_s is None:
             return 0.0
         trials = self._options.trials
-        can_be_judged = len(self._rounds.measured.trials) >= LEAST_TRIALS
+        can_be_judged = len(self._rounds.measured.trials) >= MIN_TRIALS
         if can_be_judged and self._plans_trials:
             trials = planned_trials(self._quantities(), self._options, self._options.shard.of)
         findings = self.verdict().decision.findings if can_be_judged else ()
@@ -186,4 +186,4 @@ class TwoStages:
 
     def _profile_s(self, flagged: Sequence[str]) -> float:
         """Return the seconds that are kept for the likely causes of the surest findings."""
-        return self._rounds.budget.profile_s(flagged[:MOST_CAUSES])
+        return self._rounds.budget.profile_s(flagged[:MAX_CAUSES])

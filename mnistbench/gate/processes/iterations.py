@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from mnistbench.gate.processes.messages import Efforts
-from mnistbench.gate.words import LEAST_PAIRS
+from mnistbench.gate.words import MIN_PAIRS
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 
 #: Builds of each case of a workload in a trial with the effort 1. The second has the reverse order
@@ -36,11 +36,11 @@ SAMPLE_NS = 5_000_000
 BLOCK_NS = 60_000_000
 #: The fewest blocks are shorter with a small effort, down to this, which is two such times, in
 #: nanoseconds.
-LEAST_BLOCK_NS = 6_000_000
+MIN_BLOCK_NS = 6_000_000
 #: With less than this effort, samples of short functions are shorter, too.
 FULL_SAMPLES = 1 / 4
 #: Shortest samples of short functions, as a share of those with a large effort.
-LEAST_SAMPLE = 0.4
+MIN_SAMPLE = 0.4
 
 
 def number_of(
@@ -51,7 +51,7 @@ def number_of(
     The same for all sides.
     """
     return max(
-        LEAST_PAIRS,
+        MIN_PAIRS,
         round(effort * max(fewest, min(most, round(factor / math.sqrt(duration_ns / 1e9))))),
     )
 
@@ -63,7 +63,7 @@ def timed_pairs(iteration_ns: int, effort: float, *, in_blocks: bool) -> int:
 
 def sample_ns(effort: float) -> float:
     """Return how long a sample of a short function is, in nanoseconds."""
-    return SAMPLE_NS * max(LEAST_SAMPLE, min(1.0, effort / FULL_SAMPLES))
+    return SAMPLE_NS * max(MIN_SAMPLE, min(1.0, effort / FULL_SAMPLES))
 
 
 def blocks_of(iteration_ns: int, effort: float) -> tuple[int, int, int]:
@@ -71,7 +71,7 @@ def blocks_of(iteration_ns: int, effort: float) -> tuple[int, int, int]:
     full_size = max(1, round(BLOCK_NS / iteration_ns))
     full_number = number_of(full_size * iteration_ns, *BLOCKS)
     blocks = number_of(full_size * iteration_ns, *BLOCKS, effort=effort)
-    block_ns = max(LEAST_BLOCK_NS, BLOCK_NS * min(1.0, full_number * effort / blocks))
+    block_ns = max(MIN_BLOCK_NS, BLOCK_NS * min(1.0, full_number * effort / blocks))
     return blocks, max(1, round(block_ns / iteration_ns)), full_number * full_size
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, overload
 import mnistbench
 from mnistbench.core.child import Child, ChildError, measuring_environment, uninterrupted
 from mnistbench.core.errors import MnistbenchError, RecordError, UsageError
-from mnistbench.core.machine import LEAST_TOUCHED_BYTES
+from mnistbench.core.machine import MIN_TOUCHED_BYTES
 from mnistbench.core.reading import member, read_text
 from mnistbench.gate.copies import places
 from mnistbench.gate.copies.copying import copy_folder, copying
@@ -179,7 +179,7 @@ class TrialPlan:
     parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Node ids of cases that use more than one core, on a side or on both.
     parallel: frozenset[str] = frozenset()
-    touched_bytes: int = LEAST_TOUCHED_BYTES  # of the heap, before a process measures
+    touched_bytes: int = MIN_TOUCHED_BYTES  # of the heap, before a process measures
     limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
 

@@ -22,7 +22,7 @@ RESAMPLING_S = 60.0
 #: Share of a qualification for trials.
 TRIALS_SHARE = 0.75
 #: Most trials that a qualification makes by itself, as a multiple of the fewest.
-MOST_TRIALS = 5
+MAX_TRIALS = 5
 
 
 def check(options: GateOptions) -> None:
@@ -89,7 +89,7 @@ def _measure(cases: Sequence[str], options: GateOptions, rounds: Rounds) -> End:
         rounds_that_fit = (
             int(trials_s / budget.mean_round_s(FIRST_STAGE)) if budget.rounds_s[FIRST_STAGE] else 0
         )
-        fitting = min(MOST_TRIALS * least, rounds_that_fit * budget.at_once)
+        fitting = min(MAX_TRIALS * least, rounds_that_fit * budget.at_once)
         stage = replace(stage, trials=max(least, fitting))
     return End(rounds.run(stage))
 

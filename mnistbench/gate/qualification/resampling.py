@@ -37,7 +37,7 @@ AMOUNTS = (0.01, 0.02, 0.05, 0.10)
 #: The slowdown that a qualified machine rules out and finds.
 LARGEST = AMOUNTS[-1]
 #: Share of gates that have to find it.
-LEAST_FOUND = 0.8
+MIN_FOUND = 0.8
 
 #: Gates with each of these slowdowns; there are twice as many of the same code.
 GATES = 200
@@ -231,7 +231,7 @@ def _reasons(data: Mapping[str, Any]) -> Iterator[str]:
     if data["rules_out"] >= LARGEST:
         yield f"it cannot rule out {signed_change(LARGEST)}"
     for case in ({**data, "case": "a case", "gates": data["gates"] // 2}, *data["cases"]):
-        if case["gates"] and binomial_interval(case["found"][-1], case["gates"])[1] < LEAST_FOUND:
+        if case["gates"] and binomial_interval(case["found"][-1], case["gates"])[1] < MIN_FOUND:
             found = f"{case['found'][-1]} of {case['gates']}"
             yield f"it finds {signed_change(LARGEST)} in {case['case']} in {found} gates"
 

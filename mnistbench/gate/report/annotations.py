@@ -21,7 +21,7 @@ from mnistbench.gate.survey.reach import source
 from mnistbench.judging.verdicts import IMPROVED, INCONCLUSIVE, REGRESSED, SLOWER
 
 #: Most annotations of a step: GitHub shows ten errors and ten warnings.
-MOST_ANNOTATIONS = 10
+MAX_ANNOTATIONS = 10
 
 #: Most characters of an annotation: GitHub cuts longer ones.
 _LONGEST_TEXT = 4_000
@@ -79,7 +79,7 @@ def annotation_lines(rows: Rows, root: Path) -> list[str]:
     is_excusable = all(reason.is_excusable for reason in verdict.reasons)
     if verdict.outcome == INCONCLUSIVE and not commands and not is_excusable:
         commands = [workflow_command("warning", Place(""), "mnistbench", [sentence(rows)])]
-    return commands[:MOST_ANNOTATIONS]
+    return commands[:MAX_ANNOTATIONS]
 
 
 def _level(row: FindingRow, rows: Rows) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mnistbench.core.machine import LEAST_TOUCHED_BYTES, MOST_TOUCHED_BYTES
+from mnistbench.core.machine import MAX_TOUCHED_BYTES, MIN_TOUCHED_BYTES
 from mnistbench.gate.listing import Listings
 from mnistbench.gate.processes.messages import CollectJob, Selection, Surveyed, SurveyJob, Surveys
 from mnistbench.gate.processes.starting import (
@@ -108,7 +108,7 @@ class SurveyResult:
 def touched_bytes(growth_of_base: int, growth_of_head: int) -> int:
     """Return the bytes of heap that each process of a trial touches before it measures."""
     needed = TOUCHED_PER_GROWTH * max(growth_of_base, growth_of_head)
-    return min(MOST_TOUCHED_BYTES, max(LEAST_TOUCHED_BYTES, needed))
+    return min(MAX_TOUCHED_BYTES, max(MIN_TOUCHED_BYTES, needed))
 
 
 def survey_in_processes(

@@ -58,7 +58,7 @@ WIDEST_BOUND = 1.0
 #: Approximate number of ticks of an axis.
 TICKS = 5
 #: Smallest range with an axis: below it, floats have no round numbers between or around the values.
-_LEAST_REACH = 1e-300
+_MIN_REACH = 1e-300
 #: Largest range with an axis: above it, floats have no round numbers around the values.
 _LARGEST_REACH = 1e300
 
@@ -165,7 +165,7 @@ def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     Their distance is 1, 2 or 5 times a power of ten.
     """
     reach = high - low
-    if not _LEAST_REACH < reach < _LARGEST_REACH:
+    if not _MIN_REACH < reach < _LARGEST_REACH:
         return [low]
     least = reach / TICKS
     power = 10.0 ** math.floor(math.log10(least))
@@ -356,7 +356,7 @@ def _scale(value: float, low: float, high: float, start: float, end: float) -> f
     """
     return (
         start + (value - low) / (high - low) * (end - start)
-        if _LEAST_REACH < high - low < _LARGEST_REACH
+        if _MIN_REACH < high - low < _LARGEST_REACH
         else start
     )
 

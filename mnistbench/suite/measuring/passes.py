@@ -18,9 +18,9 @@ from mnistbench.suite.workloads.step import Step
 #: Seconds to fill with timed iterations.
 CALLS_S = 1.0
 #: Fewest timed iterations, even if they take longer.
-LEAST_CALLS = 10
+MIN_CALLS = 10
 #: Most timed iterations, even if they do not fill the time.
-MOST_CALLS = 1_000
+MAX_CALLS = 1_000
 
 #: Timed steps of a block of steps of ranks.
 BLOCK_STEPS = 10
@@ -36,7 +36,7 @@ def time_calls(case: Case) -> tuple[int, ...]:
     for _ in range(WARMUP_ITERATIONS):
         case()
     case.reset()
-    return times_ns(case, seconds=CALLS_S, least=LEAST_CALLS, most=MOST_CALLS)
+    return times_ns(case, seconds=CALLS_S, least=MIN_CALLS, most=MAX_CALLS)
 
 
 def time_steps(

@@ -28,7 +28,7 @@ from mnistbench.measuring.timing import times_ns
 from mnistbench.suite.measuring.case import synchronizer, thread_count
 
 #: Fewest timed iterations of each kernel.
-LEAST_ITERATIONS = 5
+MIN_ITERATIONS = 5
 #: Least time of the timed iterations of each kernel together, in seconds.
 MEASURED_S = 0.5
 
@@ -51,7 +51,7 @@ class Sizes(NamedTuple):
 CPU_SIZES = Sizes(1024, 128 * 2**20, 8, 64)
 ACCELERATOR_SIZES = Sizes(8192, 2**30, 256, 256)
 #: The smallest sizes, of 150 MB: below them, a kernel measures a launch or a cache.
-LEAST_SIZES = Sizes(2048, 64 * 2**20, 8, 256)
+MIN_SIZES = Sizes(2048, 64 * 2**20, 8, 256)
 
 
 def ceilings_of(device: str, dtype: str, threads: int) -> Ceilings:
@@ -89,7 +89,7 @@ def measured_ceilings(device: torch.device, precision: str, threads: int) -> Cei
 def kernel_sizes(device: torch.device) -> Sizes:
     """Halve each size until its kernel fits into its share of the free memory.
 
-    Down to ``LEAST_SIZES``.
+    Down to ``MIN_SIZES``.
     """
     if device.type == "cpu":
         return CPU_SIZES
@@ -105,14 +105,12 @@ def kernel_sizes(device: torch.device) -> Sizes:
         free_bytes += module.memory_reserved(device) - module.memory_allocated(device)
     most = _SHARE_OF_FREE * free_bytes
     side, copied_bytes, batch, channels = ACCELERATOR_SIZES
-    while (
-        3 * 4 * side**2 > most and side > LEAST_SIZES.side
-    ):  # two operands and the product, float32
+    while 3 * 4 * side**2 > most and side > MIN_SIZES.side:  # two operands and the product, float32
         side //= 2
-    while 2 * copied_bytes > most and copied_bytes > LEAST_SIZES.copied_bytes:
+    while 2 * copied_bytes > most and copied_bytes > MIN_SIZES.copied_bytes:
         copied_bytes //= 2
     # Inputs, outputs and cuDNN's workspace.
-    while 3 * 4 * batch * channels * _SIDE**2 > most and batch > LEAST_SIZES.batch:
+    while 3 * 4 * batch * channels * _SIDE**2 > most and batch > MIN_SIZES.batch:
         batch //= 2
     return Sizes(side, copied_bytes, batch, channels)
 
@@ -162,5 +160,5 @@ def typical_s(call: Callable[[], object], device: torch.device) -> float:
         wait()
 
     return (
-        quartiles_ns(times_ns(work, seconds=MEASURED_S, least=LEAST_ITERATIONS, untimed=1))[0] / 1e9
+        quartiles_ns(times_ns(work, seconds=MEASURED_S, least=MIN_ITERATIONS, untimed=1))[0] / 1e9
     )

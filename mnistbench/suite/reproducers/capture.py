@@ -101,7 +101,7 @@ _OVERWRITING = (
 #: different calls.
 ENOUGH = 0.9
 #: Most calls of a row that a script makes.
-MOST_CALLS = 3
+MAX_CALLS = 3
 
 
 @dataclass
@@ -495,7 +495,7 @@ def _row(
     chosen: list[int] = []
     for number in sorted(self_ns, key=lambda number: (-calls[number].elements, number)):
         if (
-            len(chosen) == MOST_CALLS
+            len(chosen) == MAX_CALLS
             or sum(calls[number_chosen].elements for number_chosen in chosen)
             >= ENOUGH * elements
             > 0

@@ -41,7 +41,7 @@ PAIRS = 5
 
 #: Most trials at the same time, each with cores of its own, as many as the gate runs: what runs
 #: beside an operation takes a part of the cache and of the memory's bandwidth.
-MOST_AT_ONCE = 2
+MAX_AT_ONCE = 2
 
 #: How far a change may be outside the gate's interval and still be the same, as a share: the script
 #: measures another process.
@@ -49,7 +49,7 @@ TOLERANCE = 0.05
 
 #: Share of the time in the calls that a script makes, below which those that it leaves out may be
 #: the reason why it shows another change.
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 
 #: Largest probability, if the sides were equally fast, of as many trials with a slower head as a
 #: reproduced change needs.
@@ -122,7 +122,7 @@ def measure(
     coin = random.Random(seed)  # noqa: S311  # no secret
     cores = own_cores()
     changes = list[float]()
-    at_once = max(1, min(MOST_AT_ONCE, len(cores) // origin.threads))
+    at_once = max(1, min(MAX_AT_ONCE, len(cores) // origin.threads))
     with scratch("reproduce") as folder:
         # A script is a program of its own, which does not pin its allocator.
         shared = {**measuring_environment(os.environ, folder), **PINNED}
@@ -261,7 +261,7 @@ def sentence(changes: Sequence[float], origin: ScriptOrigin) -> str:
     else:
         shows = "larger"
         why = "the surroundings hide a part of it (cache, other operations of the program)"
-    if origin.made_share < LEAST_SHARE:
+    if origin.made_share < MIN_SHARE:
         why = (
             f"the script makes only the largest calls, with {units.percent(origin.made_share)} of "
             "the time"

@@ -45,19 +45,19 @@ _FEWEST = 10
 _MOST = 300
 
 #: Most bytes that are used between two calls, more than most caches have.
-_MOST_BYTES = 128 * 2**20
+_MAX_BYTES = 128 * 2**20
 #: Time that using one of these bytes takes, in nanoseconds.
 _NS_PER_BYTE = 0.1
 
 #: Most time that a script waits, in nanoseconds. A cache that other programs share loses contents
 #: with time alone: on a virtual machine, multiplying 4.7 MB took 0.16 ms at once, 0.36 ms after 5
 #: ms in which this program used no memory, 0.58 ms after 20 ms, and no longer after 40 ms.
-_MOST_NS = 20_000_000
+_MAX_NS = 20_000_000
 #: Least time that a script waits, in nanoseconds.
-_LEAST_NS = 100_000
+_MIN_NS = 100_000
 
 #: Most packages beside torch that a comment of a script names.
-_MOST_PACKAGES = 5
+_MAX_PACKAGES = 5
 
 #: The comment of a script that holds its :class:`ScriptOrigin`.
 _MARK = "# mnistbench: "
@@ -206,7 +206,7 @@ def script(
         origin=origin,
         origin_line=f"{_MARK}{json.dumps(asdict(origin))}",
         sides=[_side_text(side, side_rows) for side, side_rows in rows_of_sides.items()],
-        packages=packages[:_MOST_PACKAGES],
+        packages=packages[:_MAX_PACKAGES],
         row_names=sorted({row["row"] for row in rows}),
         # A variable that only one side has may set the number of threads.
         has_own_threads=any("OMP_NUM_THREADS" in names for names in origin.variables.values()),
@@ -290,7 +290,7 @@ def _use(described: Mapping[str, Any], tensors: Iterable[Mapping[str, Any]]) -> 
     if any(tensor["device"] != "cpu" for tensor in tensors):
         return _Use(0, 0)
     n_bytes, ns = (int(float(f"{described.get(name) or 0:.3g}")) for name in ("since", "since_ns"))
-    return _Use(min(_MOST_BYTES, n_bytes), min(_MOST_NS, ns) if ns >= _LEAST_NS else 0)
+    return _Use(min(_MAX_BYTES, n_bytes), min(_MAX_NS, ns) if ns >= _MIN_NS else 0)
 
 
 def _longest_use(rows: Sequence[StoredRow]) -> _Use:

@@ -20,7 +20,7 @@ from mnistbench.suite.reproducers.script import VALUES
 
 #: Most rows of a script: an operation is one row, a group of operations may be many. Those with the
 #: most elements are taken, for the reason in ``capture.ENOUGH``.
-MOST_ROWS = 6
+MAX_ROWS = 6
 
 
 def capture(job: CaptureJob, say: Callable[..., None]) -> None:
@@ -100,7 +100,7 @@ def _largest(rows: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         rest = row.without(taken_calls)
         if (
             rest.calls
-            and len([chosen_row for _, chosen_row in chosen if chosen_row.calls]) == MOST_ROWS
+            and len([chosen_row for _, chosen_row in chosen if chosen_row.calls]) == MAX_ROWS
         ):
             continue
         for call in row.calls:

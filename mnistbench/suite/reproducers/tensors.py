@@ -22,7 +22,7 @@ SAMPLE = 1_000_000
 LARGEST_SAVED = 2 * 2**20
 
 #: Share of zeros from which on a script makes zeros, too: those of a ReLU, not a chance one.
-FEWEST_ZEROS = 0.01
+MIN_ZEROS = 0.01
 
 #: Bytes to which torch aligns the memory of a tensor on a CPU. An offset matters only by what is
 #: left after this multiple.
@@ -124,7 +124,7 @@ def distribution(flat: Tensor) -> dict[str, Any]:
         "std": _short(std),
         "least": _short(least),
         "most": _short(most),
-        "zeros": round(zeros, 2) if zeros >= FEWEST_ZEROS else 0.0,
+        "zeros": round(zeros, 2) if zeros >= MIN_ZEROS else 0.0,
     }
 
 

@@ -35,7 +35,7 @@ Capture = Callable[
 #: Most iterations before the one that is captured. The values of a training vary in its first
 #: iterations, and with them the time of an operation: in steps of ConvNet, 48 to 86 % of the
 #: argument of max-pooling are zeros in the first 20, 59 to 71 % later.
-_MOST_ITERATIONS = 50
+_MAX_ITERATIONS = 50
 
 #: Largest change in the header of a script, which is JSON.
 _LARGEST = 1e6
@@ -164,12 +164,12 @@ def capture_on_sides(
 
 
 def _iterations(trials: Sequence[Trial], case: str) -> int:
-    """Return the iterations of a case before its profiled ones, at most _MOST_ITERATIONS.
+    """Return the iterations of a case before its profiled ones, at most _MAX_ITERATIONS.
 
     The same on both sides.
     """
     builds = (build[HEAD] for trial in trials for build in trial.cases.get(case, ()))
-    return min(_MOST_ITERATIONS, next((build.untraced_calls for build in builds), 0))
+    return min(_MAX_ITERATIONS, next((build.untraced_calls for build in builds), 0))
 
 
 def _rows(quantity: Quantity, side: str) -> list[list[str]]:

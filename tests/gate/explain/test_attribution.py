@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import ANY_SPEED
 
-from mnistbench.gate.explain.attribution import ENGINE, LEAST_SHARE, CallCounts, causes
+from mnistbench.gate.explain.attribution import ENGINE, MIN_SHARE, CallCounts, causes
 from mnistbench.gate.samples.case_profile import (
     COMPILED,
     FILE,
@@ -359,7 +359,7 @@ def test_the_parts_add_up_to_the_change(drawn):
     if change_ns:
         # Those that are not named explain less, or go against the change.
         opposite_or_small = (named_ns - change_ns) / change_ns
-        assert opposite_or_small >= -LEAST_SHARE * len(drawn.functions)
+        assert opposite_or_small >= -MIN_SHARE * len(drawn.functions)
 
 
 @pytest.mark.parametrize("factor", [2, 1000])

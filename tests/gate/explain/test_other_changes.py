@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from gate_builders import CASE, header
 
-from mnistbench.gate.explain.other_changes import MOST_KEPT, with_others
+from mnistbench.gate.explain.other_changes import MAX_KEPT, with_others
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.samples.case_profile import (
     COMPILED,
@@ -157,4 +157,4 @@ def test_functions_that_differ_themselves_come_first_and_called_ones_are_left_ou
 
 
 def test_only_some_of_many_are_kept():
-    assert len(others(*(f"runs a.py:f{number} (new)" for number in range(99)))) == MOST_KEPT
+    assert len(others(*(f"runs a.py:f{number} (new)" for number in range(99)))) == MAX_KEPT

@@ -11,7 +11,7 @@ from surveyed import write
 from mnistbench.gate.copies import trees
 from mnistbench.gate.copies.trees import Tree
 from mnistbench.gate.explain.attribution import causes
-from mnistbench.gate.explain.profiles import MOST_KEPT, joined, measure_profiles
+from mnistbench.gate.explain.profiles import MAX_KEPT, joined, measure_profiles
 from mnistbench.gate.processes.messages import Followed
 from mnistbench.gate.processes.sides.stray import Imports
 from mnistbench.gate.samples.case_profile import SideFunction, SidePaths
@@ -290,7 +290,7 @@ def test_a_function_whose_calls_vary_on_a_side_has_no_exact_number(tmp_path):
 
 
 def test_paths_of_little_time_count_for_the_path_that_they_continue(tmp_path):
-    names = [SideFunction("", f"f{number}", 0) for number in range(MOST_KEPT + 100)]
+    names = [SideFunction("", f"f{number}", 0) for number in range(MAX_KEPT + 100)]
     many = SidePaths(
         functions=names,
         parents=[-1, *[0] * (len(names) - 1)],
@@ -300,7 +300,7 @@ def test_paths_of_little_time_count_for_the_path_that_they_continue(tmp_path):
     )
     few = SidePaths(names[:1], [-1], [0], [1.0], [0.0])
     profile = joined(few, many, no_code(tmp_path))
-    assert len(profile.paths) == MOST_KEPT
+    assert len(profile.paths) == MAX_KEPT
     assert sum(path.head_self_ns for path in profile.paths) == sum(range(1, len(names)))
     assert min(path.head_self_ns for path in profile.paths[1:]) == 101
     assert profile.paths[0].head_self_ns == sum(range(1, 101))

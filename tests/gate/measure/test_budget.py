@@ -31,7 +31,7 @@ from mnistbench.gate.measure.budget import (
     first_efforts,
     planned_trials,
 )
-from mnistbench.gate.options import LEAST_TRIALS, TRIALS, Thresholds
+from mnistbench.gate.options import MIN_TRIALS, TRIALS, Thresholds
 from mnistbench.gate.processes.messages import Efforts, Spent
 from mnistbench.gate.samples import raw_samples
 from mnistbench.gate.samples.raw_samples import Trial
@@ -310,7 +310,7 @@ def test_the_slowest_cases_are_left_out_until_the_others_can_be_decided(
 ):
     budget, cases = surveyed(call_seconds, budget_s=budget_s)
     deadline = 0.6 * budget_s
-    assert budget.cases_that_fit(cases, LEAST, LEAST_TRIALS, deadline) == kept.split()
+    assert budget.cases_that_fit(cases, LEAST, MIN_TRIALS, deadline) == kept.split()
 
 
 @pytest.mark.parametrize(
@@ -329,8 +329,8 @@ def test_the_slowest_cases_are_left_out_until_the_others_can_be_decided(
 def test_cases_are_tried_that_fit_if_trials_are_quicker_than_expected(call_seconds, tried):
     budget, cases = surveyed(call_seconds)
     deadline = 36.0
-    kept = budget.cases_that_fit(cases, LEAST, LEAST_TRIALS, deadline)
-    assert budget.cases_to_try(cases, kept, LEAST, LEAST_TRIALS, deadline) == tried.split()
+    kept = budget.cases_that_fit(cases, LEAST, MIN_TRIALS, deadline)
+    assert budget.cases_to_try(cases, kept, LEAST, MIN_TRIALS, deadline) == tried.split()
 
 
 @given(
@@ -340,11 +340,11 @@ def test_cases_are_tried_that_fit_if_trials_are_quicker_than_expected(call_secon
 def test_cases_that_are_tried_take_no_time_of_the_others(call_seconds, at_once):
     budget, cases = surveyed(call_seconds, at_once=at_once)
     deadline = 36.0
-    kept = budget.cases_that_fit(cases, LEAST, LEAST_TRIALS, deadline)
-    tried = budget.cases_to_try(cases, kept, LEAST, LEAST_TRIALS, deadline)
+    kept = budget.cases_that_fit(cases, LEAST, MIN_TRIALS, deadline)
+    tried = budget.cases_to_try(cases, kept, LEAST, MIN_TRIALS, deadline)
     assert not {*tried}.intersection(kept)
     first_s = budget.round_s([*kept, *tried], LEAST)
-    later_s = (budget.rounds(LEAST_TRIALS) - 1) * budget.round_s(kept, LEAST)
+    later_s = (budget.rounds(MIN_TRIALS) - 1) * budget.round_s(kept, LEAST)
     assert not tried or first_s + later_s <= deadline + 1e-9
 
 
@@ -369,5 +369,5 @@ def test_a_sufficient_budget_has_time_for_both_stages_and_the_cause(
     assert began + first_s <= deadline
     fresh_s = enough.rounds(max(CHECKPOINTS)) * enough.round_s(again, LEAST)
     assert began + first_s + fresh_s + enough.profile_s(again) <= enough.deadline
-    kept = enough.cases_that_fit(cases, LEAST, LEAST_TRIALS, deadline)
+    kept = enough.cases_that_fit(cases, LEAST, MIN_TRIALS, deadline)
     assert kept == cases

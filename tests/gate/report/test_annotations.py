@@ -13,7 +13,7 @@ from hostile_builders import NAMES
 from mnistbench.gate.commands.result import result_of_verdict
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.annotations import (
-    MOST_ANNOTATIONS,
+    MAX_ANNOTATIONS,
     Place,
     annotation_lines,
     outputs,
@@ -101,9 +101,9 @@ def test_findings_at_one_place_are_one_annotation_and_there_are_at_most_ten(tmp_
     [(_, properties, message)] = lines_of(verdict, tmp_path)
     assert properties["file"] == "test_a.py"
     assert all(f"({case})" in message for case in cases)
-    cases = [f"test_{number}.py::test_a" for number in range(MOST_ANNOTATIONS + 2)]
+    cases = [f"test_{number}.py::test_a" for number in range(MAX_ANNOTATIONS + 2)]
     verdict = concluded(dict.fromkeys(cases, SLOW), 12, labels={case: case for case in cases})
-    assert len(lines_of(verdict, tmp_path)) == MOST_ANNOTATIONS
+    assert len(lines_of(verdict, tmp_path)) == MAX_ANNOTATIONS
 
 
 def test_what_is_not_decided_is_a_warning_and_noise_alone_is_none(tmp_path):

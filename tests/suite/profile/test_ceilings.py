@@ -9,7 +9,7 @@ import torch
 
 from mnistbench.measuring import timing
 from mnistbench.suite.profile import ceilings
-from mnistbench.suite.profile.ceilings import ACCELERATOR_SIZES, LEAST_SIZES, Sizes
+from mnistbench.suite.profile.ceilings import ACCELERATOR_SIZES, MIN_SIZES, Sizes
 
 pytestmark = pytest.mark.versions
 
@@ -85,7 +85,7 @@ def test_memory_that_is_free(sizes_of):
 
 
 def test_the_smallest_sizes_are_used_if_less_is_free(sizes_of):
-    assert sizes_of(1) == LEAST_SIZES
+    assert sizes_of(1) == MIN_SIZES
 
 
 def test_where_the_free_memory_is_unknown_the_sizes_are_the_usual_ones(monkeypatch):

@@ -1,7 +1,7 @@
 """Which rows of a group of operations a script has."""
 
 from mnistbench.suite.reproducers.capture import CapturedCall, CapturedRow
-from mnistbench.suite.reproducers.side_calls import MOST_ROWS, _largest
+from mnistbench.suite.reproducers.side_calls import MAX_ROWS, _largest
 
 
 def row(**elements):
@@ -42,8 +42,8 @@ def test_a_call_is_made_once_and_has_the_time_of_all_rows_that_run_in_it():
 
 def test_rows_with_few_elements_are_left_out():
     chosen = _largest(
-        [(str(number), row(**{f"at{number}": number + 1})) for number in range(MOST_ROWS + 3)]
+        [(str(number), row(**{f"at{number}": number + 1})) for number in range(MAX_ROWS + 3)]
     )
     assert [key for key, _ in chosen] == [
-        str(number) for number in reversed(range(3, MOST_ROWS + 3))
+        str(number) for number in reversed(range(3, MAX_ROWS + 3))
     ]

@@ -103,7 +103,7 @@ LONGEST_NAME = 200
 LONGEST_TEXT = 2**15
 #: Most dots in one line of it: a TOML key may have a part after each, and tomllib takes time and
 #: memory that grow with the square of their number.
-MOST_DOTS = 100
+MAX_DOTS = 100
 
 
 @dataclass(frozen=True)
@@ -221,9 +221,9 @@ def load(path: TextFile, corrected: Callable[[str], str] = str) -> dict[str, Any
                 f"{path}: has {len(text)} characters, more than {LONGEST_TEXT}; shorten it"
             )
         for number, line in enumerate(text.split("\n"), 1):
-            if line.count(".") > MOST_DOTS:
+            if line.count(".") > MAX_DOTS:
                 raise UsageError(
-                    f"{path}: line {number} has more than {MOST_DOTS} dots; divide it into "
+                    f"{path}: line {number} has more than {MAX_DOTS} dots; divide it into "
                     "several lines"
                 )
         return tomllib.loads(corrected(text))

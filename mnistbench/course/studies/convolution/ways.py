@@ -30,7 +30,7 @@ from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 DTYPES = ("float32", "float64")
 
 #: Most passes of a way's innermost loop in Python: a few tenths of a second.
-MOST_PASSES = 200_000
+MAX_PASSES = 200_000
 
 
 # ---- PyTorch's own -------------------------------------------------------------------------------
@@ -269,8 +269,8 @@ class Way:
             needs = "stride 1"
         elif sizes.groups != 1 and not self.groups:
             needs = "one group"
-        elif passes > MOST_PASSES:
-            needs = f"at most {MOST_PASSES:,} passes of its loops, and this has {passes:,}"
+        elif passes > MAX_PASSES:
+            needs = f"at most {MAX_PASSES:,} passes of its loops, and this has {passes:,}"
         if needs:
             return f"{self.name}: cannot compute {sizes}; it needs {needs}"
         can_dtype = self.is_library or dtype in DTYPES

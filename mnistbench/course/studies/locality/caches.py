@@ -17,9 +17,9 @@ from mnistbench.core.errors import UsageError
 LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
 
 #: Bytes of the largest cache.
-MOST_BYTES = 2**30
+MAX_BYTES = 2**30
 #: Most ways of a cache: the simulation searches the ways one by one.
-MOST_WAYS = 1024
+MAX_WAYS = 1024
 
 #: Dimensions of a stand-in for an array: numba's types have a fixed number of them.
 DIMENSIONS = 4
@@ -45,12 +45,12 @@ class Cache:
     def __post_init__(self) -> None:
         if self.line < 4 or self.line & (self.line - 1):
             raise ValueError(f"has a line of {self.line} bytes; give a power of two, at least 4")
-        if not 1 <= self.ways <= MOST_WAYS:
-            raise ValueError(f"has {self.ways} ways; give 1 to {MOST_WAYS:,}")
-        if not 1 <= self.size <= MOST_BYTES or self.size % (self.line * self.ways):
+        if not 1 <= self.ways <= MAX_WAYS:
+            raise ValueError(f"has {self.ways} ways; give 1 to {MAX_WAYS:,}")
+        if not 1 <= self.size <= MAX_BYTES or self.size % (self.line * self.ways):
             limits = (
                 f"a multiple of line times ways, {self.line * self.ways}, up to "
-                f"{MOST_BYTES // _UNITS['M']}M"
+                f"{MAX_BYTES // _UNITS['M']}M"
             )
             raise ValueError(f"has {self.size} bytes; give {limits}")
 

@@ -48,14 +48,14 @@ _CONVOLUTION_IN_PYTHON = "conv1-b1"
 #: second.
 MOST = 1024**3
 #: Most multiply-adds of a nest without numba.
-MOST_IN_PYTHON = 128**3
+MAX_IN_PYTHON = 128**3
 
 
 def study(settings: Settings, progress: Callable[[str], None]) -> LocalityStudy:
     """Simulate each loop nest, and time it if numba is installed."""
     numba = _numba_version()
     caches = settings.caches
-    most = MOST if numba else MOST_IN_PYTHON
+    most = MOST if numba else MAX_IN_PYTHON
     sizes = settings.sizes or (_SIZES if numba else _SIZES_IN_PYTHON)
     name = settings.convolution or (_CONVOLUTION if numba else _CONVOLUTION_IN_PYTHON)
     tile = settings.tile or tile_that_fits(caches.l1)

@@ -52,10 +52,10 @@ _DATASET = "digits"
 _SEED = 1
 
 #: Largest memory for which a batch is tried on a CPU: more takes a minute.
-MOST_TRIED_BYTES = 4 * 2**30
+MAX_TRIED_BYTES = 4 * 2**30
 
 #: The largest batch size that is tried.
-MOST_SAMPLES = 2**31 - 1
+MAX_SAMPLES = 2**31 - 1
 
 #: Operations that only allocate; the operation that calls them is of interest.
 _ALLOCATE = frozenset(
@@ -159,13 +159,13 @@ class _Pair:
         if self.device != "cpu":
             return replace(result, tried=size, measured=self._measured_on_cuda(memory, size))
         available = available_bytes()
-        if size >= MOST_SAMPLES:
+        if size >= MAX_SAMPLES:
             return replace(result, reason="no larger batch was searched")
         if memory > available:
             return replace(result, reason=f"{units.size(available)} are available")
-        if memory > MOST_TRIED_BYTES:
+        if memory > MAX_TRIED_BYTES:
             return replace(
-                result, reason=f"above {units.size(MOST_TRIED_BYTES)} a CPU takes too long"
+                result, reason=f"above {units.size(MAX_TRIED_BYTES)} a CPU takes too long"
             )
         return replace(result, tried=size, measured=self.measure(size)[0].n_bytes)
 
@@ -177,7 +177,7 @@ class _Pair:
             return None
 
 
-def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MOST_SAMPLES) -> int:
+def largest_batch(bytes_of: Callable[[int], int], memory: int, most: int = MAX_SAMPLES) -> int:
     """Return the largest batch size whose bytes are at most ``memory``, by doubling and bisection.
 
     0 if even one sample needs more. ``bytes_of`` a larger batch size are never fewer; ``most`` is

@@ -15,7 +15,7 @@ import numpy as np
 from mnistbench.core.operation import NOT_OPERATIONS, OpKey
 from mnistbench.gate.decide.statistics.permutation import Array
 from mnistbench.gate.samples.raw_samples import Build, SideSample
-from mnistbench.gate.words import BASE, BUSY, CPU, DEVICE, HEAD, LEAST_PAIRS, WALL
+from mnistbench.gate.words import BASE, BUSY, CPU, DEVICE, HEAD, MIN_PAIRS, WALL
 from mnistbench.judging.kinds import ADDED, ITERATION, MEAN, REPLACED
 
 #: Least squared error of a difference: some clocks advance in steps.
@@ -42,7 +42,7 @@ def difference(base_ns: Times, head_ns: Times) -> Difference:
     The iterations of a pair follow each other. The speed of a shared machine changes by up to a
     factor of two for seconds at a time, so both iterations of most pairs have the same speed, and
     the median ignores the others. Pairs with a time of 0 are left out. Too few pairs are usable if
-    fewer than LEAST_PAIRS remain, or if the number of pairs with a 0 on one side only is at least
+    fewer than MIN_PAIRS remain, or if the number of pairs with a 0 on one side only is at least
     half of those that remain (an operation that does not run in every iteration).
     """
     count = min(len(base_ns), len(head_ns))
@@ -53,7 +53,7 @@ def difference(base_ns: Times, head_ns: Times) -> Difference:
     logs = np.log(head[is_usable] / base[is_usable])
     # The error of a median of normal numbers is sqrt(pi / 2) times that of their mean.
     squared_error = math.pi / 2 * np.var(logs, ddof=1) / len(logs) if len(logs) > 1 else math.nan
-    has_enough = len(logs) >= LEAST_PAIRS and 2 * one_sided < len(logs)
+    has_enough = len(logs) >= MIN_PAIRS and 2 * one_sided < len(logs)
     return Difference(float(np.median(logs)) if has_enough else math.nan, float(squared_error))
 
 

@@ -12,7 +12,7 @@ from mnistbench.core import units
 from mnistbench.core.errors import UsageError
 from mnistbench.core.options import options_of
 from mnistbench.gate.listing import OTHER_ID, Listing, Listings, Reach, without_counterpart
-from mnistbench.gate.options import LEAST_TRIALS, Thresholds
+from mnistbench.gate.options import MIN_TRIALS, Thresholds
 from mnistbench.gate.samples.raw_samples import (
     FIRST_STAGE,
     End,
@@ -152,7 +152,7 @@ def _united(values: Sequence[Any]) -> Any:
 
 def is_judged(part: Recorded) -> bool:
     """Whether a shard has enough trials for a verdict about its tests."""
-    return sum(trial.stage == FIRST_STAGE for trial in part.trials) >= LEAST_TRIALS
+    return sum(trial.stage == FIRST_STAGE for trial in part.trials) >= MIN_TRIALS
 
 
 def not_measured(parts: Sequence[Recorded]) -> Iterator[Reason]:

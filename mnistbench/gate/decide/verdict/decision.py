@@ -34,7 +34,7 @@ from mnistbench.gate.decide.verdict.reasons import (
     unbounded_reasons,
     unusable_reasons,
 )
-from mnistbench.gate.options import LEAST_TRIALS, Thresholds
+from mnistbench.gate.options import MIN_TRIALS, Thresholds
 from mnistbench.gate.samples.case_names import NODE_IDS, CaseNames
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.kinds import ITERATION, MEAN
@@ -146,7 +146,7 @@ def decide(
     """
     trials = len(first[0].logs) if first else 0
     fresh = len(second[0].logs) if second else 0
-    if trials < LEAST_TRIALS:
+    if trials < MIN_TRIALS:
         reasons = tuple(too_few_reasons(first, thresholds, names))
         return Decision(INCONCLUSIVE, (), (), (), (), reasons, trials, fresh, shards=shards)
     estimates = estimates_of(tuple(filter(is_usable, first)), seed, shards)

@@ -13,7 +13,7 @@ from mnistbench.gate.decide.statistics.quantities import Quantity
 from mnistbench.gate.decide.verdict.estimates import Estimate, as_shown, is_usable
 from mnistbench.gate.decide.verdict.findings import MIN_FRESH, SCREENING, GateFinding
 from mnistbench.gate.listing import Reach, reasons_with_cases
-from mnistbench.gate.options import LEAST_TRIALS, JudgeOptions, Thresholds
+from mnistbench.gate.options import MIN_TRIALS, JudgeOptions, Thresholds
 from mnistbench.gate.samples.case_names import CaseNames
 from mnistbench.gate.samples.raw_samples import OUT_OF_BUDGET, GateHeader, Recorded
 from mnistbench.gate.words import HEAD
@@ -210,7 +210,7 @@ def too_few_reasons(
     """
     trials = len(quantities[0].logs) if quantities else 0
     too_few = units.counted(trials, "trial is", "trials are")
-    yield Reason(BUDGET, f"{too_few} too few: the test needs at least {LEAST_TRIALS}")
+    yield Reason(BUDGET, f"{too_few} too few: the test needs at least {MIN_TRIALS}")
     for quantity in quantities:
         if quantity.kind != ITERATION or not is_usable(quantity) or 2.0**-trials > SCREENING:
             continue

@@ -82,7 +82,7 @@ _LSTAT = os.lstat
 _TYPE_PARAMETERS = "<generic parameters of"
 
 #: Of a function that runs more often at imports, not every statement is found.
-_MOST_CALLS = 10_000
+_MAX_CALLS = 10_000
 
 _PROCESSES = "starts processes, whose code is not followed"
 _OTHER_PROFILER = "sets a profile function, so its code is not followed"
@@ -195,7 +195,7 @@ class Follower:
         if code.co_name == MODULE:
             return True
         self._acting.add(self._importing_statement(frame))
-        return self._outside_calls[ran] < _MOST_CALLS
+        return self._outside_calls[ran] < _MAX_CALLS
 
     def _importing_statement(self, frame: FrameType | None) -> tuple[str, int]:
         """Return the file and the line of the statement at whose import a call runs; "" if none."""

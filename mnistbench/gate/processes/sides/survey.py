@@ -329,7 +329,7 @@ class _Survey:
         if (
             case.once
             and case.took_ns < first_ns * _MUCH_LESS
-            and first_ns - case.took_ns > _LEAST_NS
+            and first_ns - case.took_ns > _MIN_SAVED_NS
         ):
             took = f"{units.duration(case.took_ns)} instead of {units.duration(first_ns)}"
             notes.append(
@@ -397,8 +397,8 @@ class _Survey:
 
 
 #: Fewest and most samples of the quick look at a plain test.
-_LEAST_LOOKS = 3
-_MOST_LOOKS = 10
+_MIN_LOOKS = 3
+_MAX_LOOKS = 10
 #: Nanoseconds that the calls of a short function fill in a sample.
 _LOOK_SAMPLE_NS = 100_000
 #: Nanoseconds after which the fewest samples are enough.
@@ -409,14 +409,16 @@ _LOOK_NS = 50_000_000
 _LONG_CALL_NS = 1_000_000
 #: A sample of so many nanoseconds is compared with one run of a loop, a longer one with more.
 _SAMPLE_OF_A_LOOP_NS = 1_000_000
-_MOST_LOOPS = 100
+_MAX_LOOPS = 100
 #: Iterations of a workload in a quick look.
 _LOOK_ITERATIONS = 3
 
 #: Share of CPU time that other threads have in a call on several cores.
 _OF_OTHER_THREADS = 0.1
 #: Shortest CPU time of other threads that counts, in nanoseconds.
-_LEAST_NS = 1_000_000
+_MIN_OF_OTHER_THREADS_NS = 1_000_000
+#: Shortest time by which a second call is quicker because its work is done, in nanoseconds.
+_MIN_SAVED_NS = 1_000_000
 
 #: Share of the first call that a second one takes at most if it finds its work done. A first call
 #: is often longer by less.
@@ -452,16 +454,16 @@ class _Look(NamedTuple):
     @classmethod
     def of(cls, sample_ns: int, calls: int = 1) -> Self:
         """Return the look at a sample that has just been taken."""
-        loops = 1 + min(_MOST_LOOPS, sample_ns // _SAMPLE_OF_A_LOOP_NS)
+        loops = 1 + min(_MAX_LOOPS, sample_ns // _SAMPLE_OF_A_LOOP_NS)
         loop_ns = statistics.median(clocked(_loop).alone_ns for _ in range(loops))
         return cls(sample_ns / calls, sample_ns / calls / loop_ns)
 
 
 def _is_enough(looks: int, elapsed_ns: int) -> bool:
     """Whether a quick look has enough samples."""
-    if looks >= _LEAST_LOOKS and elapsed_ns > _LOOK_ENOUGH_NS:
+    if looks >= _MIN_LOOKS and elapsed_ns > _LOOK_ENOUGH_NS:
         return True
-    return looks >= _MOST_LOOKS or (looks > 0 and elapsed_ns > _LOOK_NS)
+    return looks >= _MAX_LOOKS or (looks > 0 and elapsed_ns > _LOOK_NS)
 
 
 def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:
@@ -485,7 +487,7 @@ def _with_parallelism(work: Callable[[], Any]) -> tuple[Any, bool]:
         own_ns = Clock.thread_ns() - before_ns[1]
     finally:
         threading.Thread.start = start  # type: ignore[method-assign]
-    others_worked = cpu_ns - own_ns > max(_OF_OTHER_THREADS * cpu_ns, _LEAST_NS)
+    others_worked = cpu_ns - own_ns > max(_OF_OTHER_THREADS * cpu_ns, _MIN_OF_OTHER_THREADS_NS)
     return result, others_worked or bool(started) or _work_of_children() != children
 
 

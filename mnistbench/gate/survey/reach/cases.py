@@ -26,7 +26,7 @@ _MIN_NAME = 4
 _MAX_REASONS = 3
 
 #: Most differences outside of tests that are kept.
-_MOST_OUTSIDE = 20
+_MAX_OUTSIDE = 20
 
 
 def affected(
@@ -231,7 +231,7 @@ def outside(code: ComparedCode) -> tuple[str, ...]:
                 for _, statement, how in changed_statements(sources[0], sources[1])
                 if how != GONE and statement.kind in (Kind.VALUE, Kind.ACTION)
             )
-    return tuple(dict.fromkeys(texts))[:_MOST_OUTSIDE]
+    return tuple(dict.fromkeys(texts))[:_MAX_OUTSIDE]
 
 
 def _compiled_sources(code: ComparedCode) -> set[str]:

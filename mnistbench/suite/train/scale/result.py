@@ -21,7 +21,7 @@ from mnistbench.suite import case_options
 from mnistbench.suite.profile.result import RankTimes
 
 #: The largest number of ranks on one machine.
-_MOST_RANKS = 1024
+_MAX_RANKS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Settings:
 
     ranks: tuple[int, ...] = option(
         "--ranks",
-        several(whole(1, _MOST_RANKS)),
+        several(whole(1, _MAX_RANKS)),
         "1,2",
         "comma list of numbers of ranks",
         "NUMBERS",

@@ -17,7 +17,7 @@ from mnistbench.course.lab.predict.predictions import (
     ASKED,
     LAB_FILE,
     LONGEST_TEXT,
-    MOST_DOTS,
+    MAX_DOTS,
     OPERATION,
     OPERATIONS,
     PERCENT,
@@ -177,9 +177,9 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        (f"a{'.a' * MOST_DOTS}.a = 1", "line 1 has more than 100 dots; divide it"),
-        (f"\n\n['x'{'. b' * MOST_DOTS}.b]", "line 3 has more than 100 dots; divide it"),
-        (f"x = {{a{'.a' * MOST_DOTS}.a=1}}", "line 1 has more than 100 dots; divide it"),
+        (f"a{'.a' * MAX_DOTS}.a = 1", "line 1 has more than 100 dots; divide it"),
+        (f"\n\n['x'{'. b' * MAX_DOTS}.b]", "line 3 has more than 100 dots; divide it"),
+        (f"x = {{a{'.a' * MAX_DOTS}.a=1}}", "line 1 has more than 100 dots; divide it"),
         ("#" * (LONGEST_TEXT + 1), f"has 32769 characters, more than {LONGEST_TEXT}; shorten it"),
     ],
 )

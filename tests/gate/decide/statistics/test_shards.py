@@ -34,7 +34,7 @@ from mnistbench.gate.decide.verdict.findings import (
 )
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.listing import Reach
-from mnistbench.gate.options import LEAST_TRIALS, MOST_SHARDS, TRIALS, JudgeOptions, Thresholds
+from mnistbench.gate.options import MAX_SHARDS, MIN_TRIALS, TRIALS, JudgeOptions, Thresholds
 from mnistbench.gate.report.outcome import last_line
 from mnistbench.gate.samples.raw_samples import COMPLETE, INTERRUPTED, Shard, load
 from mnistbench.gate.words import ALL_CASES, IMPORT
@@ -170,7 +170,7 @@ def test_empty_trials_of_a_shard_without_changed_code_do_not_count(tmp_path):
     # Of a file that was edited.
     own = Shard(2, 3, TESTS).own()
     reach = Reach(is_known=True, same={test: test for test in own})
-    empty = [replace(trial, cases={}) for trial in series({}, count=LEAST_TRIALS)]
+    empty = [replace(trial, cases={}) for trial in series({}, count=MIN_TRIALS)]
     unchanged = file_of(tmp_path, 2, trials=empty, labels={}, reach=reach)
     verdict = judged(file_of(tmp_path, 1), unchanged, file_of(tmp_path, 3))
     assert (verdict.outcome, verdict.decision.trials) == (PASSED, TRIALS)
@@ -247,7 +247,7 @@ def test_bounds_of_a_gate_are_those_of_its_shards(tmp_path):
         (case.high, case.trials) for part in alone for case in part.cases
     ]
     assert together.bound == max(part.bound for part in alone)
-    assert together.trials == LEAST_TRIALS
+    assert together.trials == MIN_TRIALS
 
 
 # ---- Coverage ------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_a_shard_that_died_loses_its_own_tests_only(tmp_path, count, end, reason
     verdict = judged(*paths)
     [reason] = verdict.reasons
     assert (reason.kind, reason.text[: len(reason_text)]) == (BROKEN, reason_text)
-    assert len(verdict.decision.cases) == 4 * (len(TESTS) - 2 * (count < LEAST_TRIALS))
+    assert len(verdict.decision.cases) == 4 * (len(TESTS) - 2 * (count < MIN_TRIALS))
     assert verdict.unmeasured == ()
 
 
@@ -401,7 +401,7 @@ LIMITS = Thresholds()
 SMALL_LIMITS = Thresholds(case=0.005)
 
 
-@pytest.mark.parametrize("shards", [1, 2, 8, 40, MOST_SHARDS])
+@pytest.mark.parametrize("shards", [1, 2, 8, 40, MAX_SHARDS])
 def test_a_false_alarm_of_all_shards_has_a_probability_below_1_in_1_000(shards):
     # p-values of unchanged code are uniform; small ones matter most.
     first = np.exp(np.linspace(math.log(1e-12), math.log(SCREENING), 2_000_001))
@@ -413,12 +413,12 @@ def test_the_product_of_a_single_machine_is_unchanged():
     assert (product(1), checkpoints(LIMITS)) == (PRODUCT, CHECKPOINTS)
 
 
-@pytest.mark.parametrize(("shards", "first"), [(1, 4), (2, 8), (8, 8), (40, 12), (MOST_SHARDS, 16)])
+@pytest.mark.parametrize(("shards", "first"), [(1, 4), (2, 8), (8, 8), (40, 12), (MAX_SHARDS, 16)])
 def test_the_first_look_can_confirm(shards, first):
     assert checkpoints(LIMITS, shards) == (first, first + 8)
     small = max(8, first)
     assert checkpoints(SMALL_LIMITS, shards) == (small, small + 16)
-    for trials in (LEAST_TRIALS, 9, TRIALS, 13):
+    for trials in (MIN_TRIALS, 9, TRIALS, 13):
         fresh = least_fresh(trials, LIMITS, shards)
         assert 2.0**-trials * max(2.0**-fresh, 1 / (MANY + 1)) <= product(shards)
 
@@ -430,7 +430,7 @@ def test_a_slowdown_that_a_gate_of_one_machine_confirms_needs_more_of_a_shard():
     assert is_confirmed(first, replace(fresh, p=2**-8), 8)
 
 
-@given(st.integers(2, MOST_SHARDS))
+@given(st.integers(2, MAX_SHARDS))
 def test_more_shards_need_more_evidence(shards):
     assert product(shards) < product(shards - 1)
     assert checkpoints(LIMITS, shards) >= checkpoints(LIMITS, shards - 1)

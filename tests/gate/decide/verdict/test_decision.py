@@ -28,7 +28,7 @@ from mnistbench.gate.decide.verdict.findings import (
     least_fresh,
 )
 from mnistbench.gate.decide.verdict.reasons import trials_needed
-from mnistbench.gate.options import LEAST_TRIALS, MEAN_FACTOR, TRIALS, Thresholds
+from mnistbench.gate.options import MEAN_FACTOR, MIN_TRIALS, TRIALS, Thresholds
 from mnistbench.judging import verdicts
 from mnistbench.judging.acceptance import Acceptance
 from mnistbench.judging.ratios import change_of
@@ -60,7 +60,7 @@ def test_a_false_alarm_has_a_probability_of_1_in_1_000():
     assert len(CHECKPOINTS) * SCREENING * np.minimum(PRODUCT / first, CONFIRMING).mean() < 1.0e-3
 
 
-@pytest.mark.parametrize(("trials", "fresh"), [(LEAST_TRIALS, 8), (9, 8), (TRIALS, 4), (40, 4)])
+@pytest.mark.parametrize(("trials", "fresh"), [(MIN_TRIALS, 8), (9, 8), (TRIALS, 4), (40, 4)])
 def test_the_fewest_trials_that_can_confirm(trials, fresh):
     assert least_fresh(trials, LIMITS) == fresh
     assert 1 / 2 ** (trials + fresh) <= PRODUCT

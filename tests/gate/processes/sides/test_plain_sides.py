@@ -27,7 +27,7 @@ from mnistbench.gate.processes.messages import Efforts, Selection
 from mnistbench.gate.processes.starting import GateError, TrialPlan, TrialResult, running_trial
 from mnistbench.gate.samples.raw_samples import Shard
 from mnistbench.gate.survey.surveying import collect_again
-from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS, PYTHON
+from mnistbench.gate.words import BASE, HEAD, MIN_PAIRS, PYTHON
 
 TESTS = """
 import random
@@ -227,8 +227,8 @@ def test_plain_tests_are_measured_in_turn_and_in_blocks(suite):
         head = build[HEAD]
         assert base["outcome"] == head["outcome"]
         assert base["loops"] == head["loops"]
-        assert len(base["wall_ns"]) == len(head["wall_ns"]) >= LEAST_PAIRS
-        assert len(base["block_ns"]) == len(head["block_ns"]) >= LEAST_PAIRS
+        assert len(base["wall_ns"]) == len(head["wall_ns"]) >= MIN_PAIRS
+        assert len(base["block_ns"]) == len(head["block_ns"]) >= MIN_PAIRS
         assert "keys" not in base
     loops = {name: build[BASE]["loops"] for name, [build] in cases.items()}
     assert loops.pop("TestClass::test_pedantic") == 1

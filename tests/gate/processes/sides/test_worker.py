@@ -24,7 +24,7 @@ from mnistbench.gate.processes.sides.side import SideError
 from mnistbench.gate.processes.sides.steps import Measured as MeasuredBuild
 from mnistbench.gate.processes.sides.survey import refuse_old_framework
 from mnistbench.gate.processes.starting import TrialPlan, TrialResult, running_trial
-from mnistbench.gate.words import BASE, HEAD, LEAST_PAIRS
+from mnistbench.gate.words import BASE, HEAD, MIN_PAIRS
 from mnistbench.measuring.calls import params_of_test
 from mnistbench.measuring.provider import PROVIDERS
 
@@ -338,7 +338,7 @@ def test_processes_with_one_core_also_run_at_once(measured) -> None:
     for case in FORWARD:
         [build] = measured.trial.cases[case]
         for columns in build.values():
-            assert len(columns["block_ns"]) >= LEAST_PAIRS <= len(columns["queued_ns"])
+            assert len(columns["block_ns"]) >= MIN_PAIRS <= len(columns["queued_ns"])
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
