@@ -11,10 +11,12 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mnistbench.core.params import Params, params_of_call
-from mnistbench.measuring.timing import Sample
+
+if TYPE_CHECKING:
+    from mnistbench.measuring.timing import Sample
 
 #: Shortest profiled sample, in nanoseconds without the profiler: a sample repeats a short call,
 #: because the range around it takes some microseconds. Reading the events takes ten times as long

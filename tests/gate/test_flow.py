@@ -612,7 +612,8 @@ def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(gate, tria
     listing = trials.listing
     for side, text in ((tmp_path / "base", "1"), (here, "2")):
         for name in ("bench/test_step.py", "bench/same.json", "bench/other.json"):
-            (side / name).write_text("1" if name == "bench/same.json" else text)
+            same = name == "bench/same.json"
+            (side / name).write_text("" if same else f"def helper():\n    return {text}\n")
     (here / "bench/new.json").touch()
 
     def with_files(side):

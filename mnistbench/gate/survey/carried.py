@@ -25,13 +25,22 @@ def benchmark_files(sides: Listings, differing: Collection[str]) -> tuple[str, .
 
 
 def changed_benchmarks(sides: Listings, code: ComparedCode) -> tuple[str, ...]:
-    """Return the files of benchmarks that the base lacks, or that differ in benchmarks alone."""
-    base_root = code.trees[BASE].root
-    return tuple(
-        name
-        for name in benchmark_files(sides, code.differing)
-        if not (base_root / name).exists() or _differs_in_benchmarks(name, sides, code)
-    )
+    """Return the files of benchmarks that the base lacks, or that differ in benchmarks alone.
+
+    With them go the files that their benchmarks use and the base lacks.
+    """
+    base = code.trees[BASE].root
+    lacking = {name for name in code.differing if not (base / name).exists()}
+    names = set[str]()
+    for node_id, case in sides.head.cases.items():
+        sources = {name for name in case.sources if name in code.differing}
+        own = {name for name in sources if any(cases_of(name, [node_id]))}
+        carried = {
+            name for name in own if name in lacking or _differs_in_benchmarks(name, sides, code)
+        }
+        if carried:  # with what a new benchmark needs
+            names |= carried | (sources & lacking)
+    return tuple(sorted(names))
 
 
 def cases_of(name: str, node_ids: Collection[str]) -> Iterator[str]:

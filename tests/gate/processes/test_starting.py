@@ -91,6 +91,8 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "implementations": {},
         "facts": {},
         "outlives": "",
+        "op_fail": [],
+        "case_fail": "",
     }
     listing = {
         "cases": {"t.py::t": case},

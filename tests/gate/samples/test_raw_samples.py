@@ -100,7 +100,7 @@ def test_what_was_appended_is_loaded(tmp_path):
 
 
 def test_samples_that_an_earlier_version_saved_are_read():
-    recorded = load(Path(__file__).parents[3] / "data" / "gate_samples_0.1.0.jsonl.gz")
+    recorded = load(Path(__file__).parents[2] / "data" / "gate_samples_0.1.0.jsonl.gz")
     assert recorded.end == End("the budget allowed 4 of 10 launches", elapsed_s=61.5)
     assert recorded.header.labels == {CASE: gate_builders.LABEL}
     assert [trial.stage for trial in recorded.trials] == [1, 1, 1, 2]

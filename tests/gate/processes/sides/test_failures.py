@@ -43,8 +43,6 @@ def database():
 #: The Python that reads the trees.
 VERSION = platform.python_version()
 
-COROUTINE_FAILS = "base: test_b.py::test_b fails: async def functions are not natively supported"
-
 #: Modules in a folder that is in no tree, by their names.
 ELSEWHERE = {"wrong_elsewhere.py": "\n\n1 / 0\n", "unreadable_elsewhere.py": "\nx = \n"}
 
@@ -379,11 +377,6 @@ TREES = {
             )
         },
         "base: test_b.py::test_b fails: no database",
-    ),
-    "coroutine": (
-        {"test_b.py": "async def test_b(benchmark):\n    benchmark(int)\n"},
-        # Before pytest 8.4 such a test is skipped.
-        COROUTINE_FAILS if pytest.version_tuple >= (8, 4) else "",
     ),
     "strict xfail": (
         {

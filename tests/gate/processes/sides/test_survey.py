@@ -338,7 +338,9 @@ def test_a_case_that_fails_is_none_and_has_a_reason(folder):
 
 def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(monkeypatch):
     rehearsed = []
-    side_case = SimpleNamespace(peak_memory=lambda: 1_000, device="cuda", has_operations=False)
+    side_case = SimpleNamespace(
+        peak_memory=lambda: 1_000, device="cuda", has_operations=False, facts=dict
+    )
     side = Side("head", Path(), Path(), "")
     surveyed = survey._Survey(side, [], Follower(side.tree, side.case_id), lambda **_: None)
     monkeypatch.setattr(Provider, "allocated_bytes", lambda _: 24)
