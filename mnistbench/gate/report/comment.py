@@ -26,8 +26,9 @@ _LINE_CHARACTERS = 38
 #: Most characters of a name, which may be much longer than a line.
 _NAME_CHARACTERS = 100
 
-#: What a gate calls its head if that is a commit, and the working tree has no changes.
-_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+#: What a gate calls its head if that is a commit. In the checkout of a job, changes are what its
+#: steps have left, such as the metadata of an installation.
+_COMMIT = re.compile(r"([0-9a-f]{7,40})(?: with changes)?")
 
 
 def first_screen(rows: Rows, environ: Mapping[str, str] = os.environ) -> tuple[str, list[Text]]:
@@ -127,16 +128,13 @@ def _reach(verdict: Verdict) -> Iterator[str]:
 
 
 def address_of_head(head: str, environ: Mapping[str, str]) -> str:
-    """Return the address of the files of the head on GitHub; empty outside of a job there.
-
-    It is empty, too, if the head is a working tree with changes, whose lines are not those of its
-    commit.
-    """
+    """Return the address of the files of the head on GitHub; empty outside of a job there."""
     server, repository = (environ.get(f"GITHUB_{name}") for name in ("SERVER_URL", "REPOSITORY"))
-    if not server or not repository or not _COMMIT.fullmatch(head):
+    named = _COMMIT.fullmatch(head)
+    if not server or not repository or not named:
         return ""
     commit = environ.get("GITHUB_SHA", "")
-    return f"{server}/{repository}/blob/{commit if commit.startswith(head) else head}"
+    return f"{server}/{repository}/blob/{commit if commit.startswith(named[1]) else named[1]}"
 
 
 def _place(cause: ProfiledFunction | OtherChange, tree: str) -> Link | str:

@@ -115,7 +115,7 @@ def test_what_is_gone_has_no_place_in_the_head():
     [
         ("5d6e7f8", JOB, JOB["GITHUB_SHA"]),
         ("1234567", JOB, "1234567"),  # the job has checked out another commit
-        ("5d6e7f8 with changes", JOB, ""),
+        ("5d6e7f8 with changes", JOB, JOB["GITHUB_SHA"]),  # what the job has left
         ("/home/somebody/project", JOB, ""),
         ("5d6e7f8", {}, ""),
         ("5d6e7f8", {**JOB, "GITHUB_REPOSITORY": ""}, ""),
