@@ -32,7 +32,6 @@ from mnistbench.gate import words
 from mnistbench.gate.commands import bisect as bisect_command
 from mnistbench.gate.commands import bisection
 from mnistbench.gate.commands.bisection import NOT_JUDGED, NOT_SLOWER, SLOWER, Bisection, Gate
-from mnistbench.gate.commands.result import report
 from mnistbench.gate.decide.statistics.quantities import Replaced
 from mnistbench.gate.decide.verdict.decision import decide
 from mnistbench.gate.decide.verdict.verdict import Verdict, conclude
@@ -42,6 +41,7 @@ from mnistbench.gate.qualification import resampling
 from mnistbench.gate.qualification.report import report as report_of_qualification
 from mnistbench.gate.qualification.result import Qualification
 from mnistbench.gate.report import listed
+from mnistbench.gate.report.report import report
 from mnistbench.gate.samples.raw_samples import INTERRUPTED
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, RESIDENT
 from mnistbench.judging import kinds, verdicts

@@ -15,8 +15,8 @@ Output: a file of raw samples, and a verdict for every case and operation.
 3. ``decide``: ``verdict.verdict.conclude`` makes quantities of raw samples (``statistics``) and
    judges them (``verdict``).
 4. ``explain``: ``profiles.profiles_of`` finds the functions that made a case slower or faster.
-5. ``report``: ``commands/result`` asks for it. ``rows`` has what is shown of a verdict; ``text``,
-   ``data``, ``page``, ``comment`` and ``annotations`` show it.
+5. ``report``: ``report.report``, which ``commands/result`` calls, shows a verdict. ``rows`` has
+   what is shown; ``text``, ``data``, ``page``, ``comment`` and ``annotations`` show it.
 
 All of them use ``words``, ``listing`` (what the surveys have found) and ``samples``, the file.
 ``tests/test_layout.py`` has the order in which they may import each other.

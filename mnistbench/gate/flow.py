@@ -159,7 +159,7 @@ def until_ended(rounds: Rounds, measure_cases: Callable[[Sequence[str]], End]) -
         GateError: a side cannot be measured, and no trial has ended.
         NotSavedError: nothing can be written, and no trial has ended.
     """
-    measured = rounds.measured
+    measured = rounds.recorded
     cases = list(measured.header.labels)
     try:
         end = measure_cases(cases) if cases else _without_cases(measured)
@@ -193,7 +193,7 @@ def _without_cases(measured: Recorded) -> End:
 
 def _explained(end: End, verdict: Verdict, gate: PreparedGate) -> End:
     """Add scripts that reproduce slower operations, and the call paths of changed cases."""
-    path = gate.rounds.measured.path
+    path = gate.rounds.recorded.path
     scripts = gate.options.reproducers or path.with_name(path.name.removesuffix(ENDING))
     return replace(
         end,

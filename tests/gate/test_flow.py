@@ -24,7 +24,6 @@ from full_disks import NO_ROOM, largest_file
 from mnistbench import cli
 from mnistbench.core.errors import UsageError
 from mnistbench.gate import flow, words
-from mnistbench.gate.commands.result import report
 from mnistbench.gate.decide.statistics import quantities
 from mnistbench.gate.decide.statistics.shards import gather
 from mnistbench.gate.decide.verdict.verdict import conclude
@@ -57,6 +56,7 @@ from mnistbench.gate.qualification import measurement, resampling
 from mnistbench.gate.qualification.resampling import least_trials
 from mnistbench.gate.qualification.result import with_qualification
 from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.report.report import report
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.report.text import finding_lines
 from mnistbench.gate.samples import raw_samples

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.operation import OUTSIDE, OpKey
-from mnistbench.gate.commands.result import report
 from mnistbench.gate.copies.trees import Tree
 from mnistbench.gate.decide.statistics.quantities import (
     CaseTime,
@@ -34,6 +33,7 @@ from mnistbench.gate.listing import ListedCase, Listing, Listings
 from mnistbench.gate.processes.messages import Selection
 from mnistbench.gate.processes.sides.turns import Turns
 from mnistbench.gate.processes.starting import Setup, TrialPlan, stage_home
+from mnistbench.gate.report.report import report
 from mnistbench.gate.samples.case_profile import CallPath, CaseProfile, ProfiledFunction
 from mnistbench.gate.samples.raw_samples import (
     COMPLETE,

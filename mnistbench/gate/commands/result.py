@@ -9,11 +9,9 @@ from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.qualification.result import with_qualification
 from mnistbench.gate.report.annotations import annotation_lines, outputs
-from mnistbench.gate.report.comment import first_screen
-from mnistbench.gate.report.data import json_data
 from mnistbench.gate.report.outcome import excused
+from mnistbench.gate.report.report import report
 from mnistbench.gate.report.rows import SEE_ALL, Rows
-from mnistbench.gate.report.text import blocks
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import (
     EXIT_INCONCLUSIVE,
@@ -22,7 +20,7 @@ from mnistbench.showing.output import (
     CommandResult,
     JobMessages,
 )
-from mnistbench.showing.report import Report, document
+from mnistbench.showing.report import Report
 
 #: Largest Markdown of a comment, in bytes: GitHub takes 65,536 characters.
 MAX_COMMENT_BYTES = 65_000
@@ -30,26 +28,6 @@ MAX_COMMENT_BYTES = 65_000
 MAX_SUMMARY_BYTES = 1_000_000
 
 _CODES = {PASSED: EXIT_PASSED, REGRESSED: EXIT_REGRESSED, INCONCLUSIVE: EXIT_INCONCLUSIVE}
-
-
-def report(verdict: Verdict) -> Report:
-    """Return the report of a gate."""
-    rows = Rows(verdict)
-
-    def html() -> str:
-        from mnistbench.gate.report.page.view import gate_page  # it loads jinja2
-
-        return gate_page(verdict)
-
-    outcome, lines = first_screen(rows)
-    return Report(
-        outcome,
-        blocks(rows),
-        document("gate", **json_data(rows)),
-        first_lines=lines,
-        drawn=True,
-        html=html,
-    )
 
 
 def result_of_verdict(verdict: Verdict, options: JudgeOptions) -> CommandResult:

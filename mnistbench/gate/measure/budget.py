@@ -292,7 +292,7 @@ class Budget:
         """Return the mean duration of the rounds of a stage so far, in seconds."""
         return statistics.fmean(self.rounds_s[stage])
 
-    def rounds(self, trials: int) -> int:
+    def number_of_rounds(self, trials: int) -> int:
         """Return the number of rounds of so many trials."""
         return math.ceil(trials / self.at_once)
 
@@ -310,7 +310,7 @@ class Budget:
         fewest = checkpoints(self.limits, self.shards)[0]
         if least_fresh(trials, self.limits, self.shards) <= fewest:
             return 0.0
-        return self.deadline - round_s * self.rounds(fewest)
+        return self.deadline - round_s * self.number_of_rounds(fewest)
 
     @property
     def start_s(self) -> float:
@@ -405,7 +405,7 @@ class Budget:
         hoped = self.cases_that_fit(cases, shortest, trials, deadline, taken_share=_QUICKER)
         candidates = [case for case in hoped if case not in kept]
         kept_round_s = self.round_s(kept, efforts)
-        left_s = deadline - self.now() - self.rounds(trials) * kept_round_s
+        left_s = deadline - self.now() - self.number_of_rounds(trials) * kept_round_s
         tried: list[str] = []
         for case in sorted(candidates, key=lambda case: self.case_s(case, efforts)):
             left_s -= self.case_s(case, efforts)
@@ -416,7 +416,7 @@ class Budget:
 
     def _ends_in_time(self, trials: int, round_s: float, deadline: float) -> bool:
         """Whether so many more trials end in time if a round of them takes ``round_s``."""
-        return self.now() + self.rounds(trials) * round_s <= deadline
+        return self.now() + self.number_of_rounds(trials) * round_s <= deadline
 
     def sufficient_s(
         self, cases: Sequence[str], again: Collection[str], efforts: Efforts, trials: int
@@ -431,9 +431,9 @@ class Budget:
         """
         slowest = sorted(cases, key=lambda case: -self.case_s(case, efforts))
         again = again or slowest[:FEW_CASES]
-        first_s = self.rounds(trials) * self.round_s(cases, efforts)
+        first_s = self.number_of_rounds(trials) * self.round_s(cases, efforts)
         most_fresh = max(checkpoints(self.limits, self.shards))
-        fresh_s = self.rounds(most_fresh) * self.round_s(again, efforts)
+        fresh_s = self.number_of_rounds(most_fresh) * self.round_s(again, efforts)
         stages_s = max(
             first_s + fresh_s + self.profile_s(again), first_s / (1 - _fresh_share(len(cases)))
         )

@@ -58,7 +58,7 @@ def efforts_of(
     fitting = budget.cases_that_fit(cases, least, min_trials, deadline)
     if options.budget_s and not fitting:
         quickest_s = min(budget.round_s([case], least) for case in cases)
-        least_s = budget.prepared_s + budget.rounds(min_trials) * quickest_s
+        least_s = budget.prepared_s + budget.number_of_rounds(min_trials) * quickest_s
         sufficient_s = budget.sufficient_s(cases, (), efforts, max(TRIALS, min_trials))
         raise GateError(
             f"no case fits into --budget {options.budget_s:g}s: the survey and {min_trials} "
@@ -88,7 +88,7 @@ class Rounds:
 
     plan: TrialPlan
     budget: Budget
-    measured: Recorded  # receives the trials
+    recorded: Recorded  # receives the trials
     log: Path
     progress: Progress
     seed: int
@@ -109,7 +109,7 @@ class Rounds:
         Raises:
             GateError: a side cannot be measured.
         """
-        while (done := self.measured.number_of_trials(stage.number)) < stage.trials:
+        while (done := self.recorded.number_of_trials(stage.number)) < stage.trials:
             if stage.number == FIRST_STAGE:
                 self._fit_into_budget(stage, done)
             round_s = self._next_round_s(stage)
@@ -127,7 +127,7 @@ class Rounds:
         return self.budget.round_s(self._measurable(cases), self._efforts)
 
     def _measurable(self, cases: Sequence[str]) -> list[str]:
-        left_out = {*self._unmeasurable, *self.measured.end.left_out}
+        left_out = {*self._unmeasurable, *self.recorded.end.left_out}
         return [case for case in cases if case not in left_out]
 
     def _next_round_s(self, stage: Stage) -> float:
@@ -174,9 +174,9 @@ class Rounds:
         """Remember the cases that the budget does not allow to measure."""
         if not cases:
             return
-        end = self.measured.end
-        self.measured.end = replace(end, left_out=(*end.left_out, *cases))
-        names = [self.measured.header.names[case] for case in cases]
+        end = self.recorded.end
+        self.recorded.end = replace(end, left_out=(*end.left_out, *cases))
+        names = [self.recorded.header.names[case] for case in cases]
         self.progress.say(f"the budget leaves no time for {units.and_so_on(names)}")
 
     def _run_round(self, stage: Stage, done: int, round_s: float) -> None:
@@ -194,7 +194,7 @@ class Rounds:
             )
         begins = self._shown_cases(stage, done, round_s)
         count = min(self.budget.at_once, stage.trials - done)
-        seeds = [self.seed + len(self.measured.trials) + number for number in range(1, count + 1)]
+        seeds = [self.seed + len(self.recorded.trials) + number for number in range(1, count + 1)]
         cores = own_cores()
         random.Random(seeds[0]).shuffle(cores)  # noqa: S311  # no secret
         began = self.budget.now()
@@ -234,9 +234,9 @@ class Rounds:
             trial = Trial.from_line(line)
         except RecordError as error:
             raise GateError(f"the result of a trial cannot be used: {error}") from None
-        self.measured.trials.append(trial)
+        self.recorded.trials.append(trial)
         self._unmeasurable |= trial.unmeasurable
-        append(self.measured.path, line)
+        append(self.recorded.path, line)
         if stage.number == FIRST_STAGE:
             self.budget.spent.append(result.spent)
 
@@ -246,7 +246,7 @@ class Rounds:
         Until a round has ended, the first tenth of the cases gives its time.
         """
         text = f"trial {done + 1} of {stage.trials}"
-        rounds = self.budget.rounds(stage.trials - done)
+        rounds = self.budget.number_of_rounds(stage.trials - done)
         is_known = bool(self.budget.rounds_s[stage.number]) or stage.number == FRESH_STAGE
         self.progress.step(text, left_s=round_s * rounds if is_known else None)
         began = self.budget.now()

@@ -45,9 +45,9 @@ class TwoStages:
 
     def verdict(self) -> Verdict:
         """Return the verdict of the trials so far, which are judged once."""
-        trials = self._rounds.measured.trials
+        trials = self._rounds.recorded.trials
         if self._newest is None or len(self._newest.recorded.trials) < len(trials):
-            self._newest = conclude(self._rounds.measured, self._options)
+            self._newest = conclude(self._rounds.recorded, self._options)
         return self._newest
 
     def _measure_stages(self, cases: Sequence[str]) -> End:
@@ -61,7 +61,7 @@ class TwoStages:
         )
         if cut_short := self._rounds.run(stage):
             return End(cut_short)
-        if self._plans_trials and len(self._rounds.measured.trials) == TRIALS:
+        if self._plans_trials and len(self._rounds.recorded.trials) == TRIALS:
             self._make_more_trials(stage)
         findings = self.verdict().decision.findings
         if not findings:
@@ -79,7 +79,7 @@ class TwoStages:
         self._rounds.run(replace(stage, trials=needed))
 
     def _quantities(self) -> Sequence[Quantity]:
-        return quantities(self._rounds.measured.trials)
+        return quantities(self._rounds.recorded.trials)
 
     def _sufficient_s(self) -> float:
         """Return a budget that is expected to be enough for all trials, in seconds.
@@ -87,11 +87,11 @@ class TwoStages:
         0 if the gate has none.
         """
         budget = self._rounds.budget
-        cases = self._rounds.measured.header.sides.common
+        cases = self._rounds.recorded.header.sides.common
         if self._options.budget_s is None:
             return 0.0
         trials = self._options.trials
-        can_be_judged = len(self._rounds.measured.trials) >= MIN_TRIALS
+        can_be_judged = len(self._rounds.recorded.trials) >= MIN_TRIALS
         if can_be_judged and self._plans_trials:
             trials = planned_trials(self._quantities(), self._options, self._options.shard.of)
         findings = self.verdict().decision.findings if can_be_judged else ()
@@ -125,7 +125,7 @@ class TwoStages:
         """
         budget = self._rounds.budget
         shards = self._options.shard.of
-        first_trials = self._rounds.measured.number_of_trials(FIRST_STAGE)
+        first_trials = self._rounds.recorded.number_of_trials(FIRST_STAGE)
         slower = [finding for finding in findings if finding.screened.change > 0]
         checkpoints_left = checkpoints_after(first_trials, self._options, shards)
         least_of_faster = next(
@@ -156,7 +156,7 @@ class TwoStages:
             if checkpoint < least:
                 continue
             end = End(self._rounds.run(replace(stage, trials=checkpoint)))
-            fresh = self._rounds.measured.number_of_trials(FRESH_STAGE)
+            fresh = self._rounds.recorded.number_of_trials(FRESH_STAGE)
             is_last = fresh < checkpoint or checkpoint == checkpoints_left[-1]
             if is_last or is_settled(self.verdict().decision, self._options):
                 break
@@ -182,7 +182,7 @@ class TwoStages:
     def _fresh_s(self, flagged: Sequence[str], trials: int) -> float:
         """Return the expected seconds of fresh trials with these cases."""
         budget = self._rounds.budget
-        return self._rounds.expected_round_s(flagged) * budget.rounds(trials)
+        return self._rounds.expected_round_s(flagged) * budget.number_of_rounds(trials)
 
     def _profile_s(self, flagged: Sequence[str]) -> float:
         """Return the seconds that are kept for the likely causes of the surest findings."""

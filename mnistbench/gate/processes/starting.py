@@ -149,7 +149,7 @@ def stage_home(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What a trial has measured of both sides."""
+    """What a trial has measured of both sides; ``Trial.from_line(line(stage))`` is its sample."""
 
     cases: Mapping[str, Sequence[Mapping[str, Any]]]  # node id -> builds -> side -> columns
     seconds: float

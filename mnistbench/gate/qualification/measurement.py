@@ -67,7 +67,7 @@ def qualify(options: GateOptions, progress: Progress, seed: int | None = None) -
             return end
 
         until_ended(gate.rounds, measure_cases)
-        qualification = Qualification(gate.rounds.measured, found)
+        qualification = Qualification(gate.rounds.recorded, found)
     try:
         qualification.save()
     except OSError as error:
@@ -97,6 +97,6 @@ def _measure(cases: Sequence[str], options: GateOptions, rounds: Rounds) -> End:
 def _found(options: GateOptions, rounds: Rounds) -> dict[str, Any]:
     """Return what gates find that have as many trials as real ones of these cases."""
     budget = rounds.budget
-    gate_s = budget.survey_s + budget.rounds(TRIALS) * budget.mean_round_s(FIRST_STAGE)
+    gate_s = budget.survey_s + budget.number_of_rounds(TRIALS) * budget.mean_round_s(FIRST_STAGE)
     until = min(budget.deadline, budget.now() + RESAMPLING_S)
-    return resample(rounds.measured, options, gate_s, lambda: budget.now() < until)
+    return resample(rounds.recorded, options, gate_s, lambda: budget.now() < until)

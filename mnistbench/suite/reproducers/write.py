@@ -61,7 +61,7 @@ def reproducers_of(verdict: Verdict, rounds: Rounds, folder: Path) -> tuple[Repr
             raise GateError("the budget leaves no time for it; increase --budget")
         return capture_on_sides(rounds.plan, rounds.seed, wanted, values, rounds.log)
 
-    return write(verdict.header, rounds.measured.trials, slower, capture, folder)
+    return write(verdict.header, rounds.recorded.trials, slower, capture, folder)
 
 
 def slower_operations(decision: Decision) -> list[GateFinding]:

@@ -344,7 +344,7 @@ def test_cases_that_are_tried_take_no_time_of_the_others(call_seconds, at_once):
     tried = budget.cases_to_try(cases, kept, LEAST, MIN_TRIALS, deadline)
     assert not {*tried}.intersection(kept)
     first_s = budget.round_s([*kept, *tried], LEAST)
-    later_s = (budget.rounds(MIN_TRIALS) - 1) * budget.round_s(kept, LEAST)
+    later_s = (budget.number_of_rounds(MIN_TRIALS) - 1) * budget.round_s(kept, LEAST)
     assert not tried or first_s + later_s <= deadline + 1e-9
 
 
@@ -365,9 +365,9 @@ def test_a_sufficient_budget_has_time_for_both_stages_and_the_cause(
     began = 7.0
     enough = replace(budget, budget_s=budget_s, now=lambda: began)
     deadline = enough.deadline_of_first_stage(len(cases))
-    first_s = enough.rounds(TRIALS) * enough.round_s(cases, LEAST)
+    first_s = enough.number_of_rounds(TRIALS) * enough.round_s(cases, LEAST)
     assert began + first_s <= deadline
-    fresh_s = enough.rounds(max(CHECKPOINTS)) * enough.round_s(again, LEAST)
+    fresh_s = enough.number_of_rounds(max(CHECKPOINTS)) * enough.round_s(again, LEAST)
     assert began + first_s + fresh_s + enough.profile_s(again) <= enough.deadline
     kept = enough.cases_that_fit(cases, LEAST, MIN_TRIALS, deadline)
     assert kept == cases

@@ -7,11 +7,11 @@ import gate_builders as build
 import pytest
 from gate_builders import CASE, LABEL
 
-from mnistbench.gate.commands.result import report
 from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.report.report import report
 from mnistbench.gate.survey.reach.cases import BY_NEW_CASES, IN_COMPILED
 from mnistbench.judging.verdicts import INCONCLUSIVE, PASSED, REGRESSED
 from mnistbench.showing.output import render

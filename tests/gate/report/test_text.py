@@ -46,7 +46,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shown_numbers import agree
 
-from mnistbench.gate.commands.result import report, result_of
+from mnistbench.gate.commands.result import result_of
 from mnistbench.gate.decide.statistics.quantities import how_replaced
 from mnistbench.gate.decide.verdict.decision import Decision
 from mnistbench.gate.decide.verdict.findings import GateFinding
@@ -55,6 +55,7 @@ from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.explain.texts import Explanation
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.outcome import counted_findings, last_line
+from mnistbench.gate.report.report import report
 from mnistbench.gate.report.rows import FindingRow, Rows
 from mnistbench.gate.report.text import WIDTH, finding_lines, forest
 from mnistbench.gate.samples.case_names import NODE_IDS

@@ -122,7 +122,7 @@ def decision_as_shown(decision: Decision) -> Decision:
 
 def decide(
     first: Sequence[Quantity],
-    second: Sequence[Quantity],
+    of_fresh: Sequence[Quantity],
     thresholds: Thresholds,
     seed: int,
     accept: Sequence[Acceptance] = (),
@@ -134,7 +134,7 @@ def decide(
 
     Args:
         first: quantities of the first stage.
-        second: quantities of the fresh trials; empty if there were none.
+        of_fresh: quantities of the fresh trials; empty if there were none.
         thresholds: the smallest changes that matter.
         seed: of the permutation tests.
         accept: intended regressions. If an accepted regression is one of an operation, the bound of
@@ -145,12 +145,12 @@ def decide(
             confidence of a single one.
     """
     trials = len(first[0].logs) if first else 0
-    fresh = len(second[0].logs) if second else 0
+    fresh = len(of_fresh[0].logs) if of_fresh else 0
     if trials < MIN_TRIALS:
         reasons = tuple(too_few_reasons(first, thresholds, names))
         return Decision(INCONCLUSIVE, (), (), (), (), reasons, trials, fresh, shards=shards)
     estimates = estimates_of(tuple(filter(is_usable, first)), seed, shards)
-    fresh_of_key = {quantity.key: quantity for quantity in second if is_usable(quantity)}
+    fresh_of_key = {quantity.key: quantity for quantity in of_fresh if is_usable(quantity)}
     pooled = with_fresh(estimates, fresh_of_key, seed, shards)
     findings = findings_of(
         flagged(estimates, thresholds),
@@ -185,7 +185,7 @@ def decide(
     )
     broken_off = _broken_off(decision, thresholds)
     flagged_cases = {finding.quantity.case for finding in findings}
-    not_again = flagged_cases - {quantity.case for quantity in second} if second else set[str]()
+    not_again = flagged_cases - {quantity.case for quantity in of_fresh} if of_fresh else set[str]()
     reasons = (
         *unusable_reasons(first, names),
         *finding_reasons(findings, fresh, thresholds, accept, broken_off, not_again, names),

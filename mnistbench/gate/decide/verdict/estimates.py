@@ -182,7 +182,7 @@ def kinds_of(quantities: Sequence[Quantity]) -> list[str]:
 
 def with_fresh(
     estimates: Sequence[Estimate],
-    second: dict[tuple[str, str, str], Quantity],
+    of_fresh: dict[tuple[str, str, str], Quantity],
     seed: int,
     shards: int,
 ) -> list[Estimate]:
@@ -191,16 +191,16 @@ def with_fresh(
     Quantities that were measured once and those measured again are two groups; each takes half of
     the risk of a wrong bound.
     """
-    if not second:
+    if not of_fresh:
         return list(estimates)
     risk = (1 - confidence_of(shards)) / 2
     bounds: dict[tuple[str, str, str], Estimate] = {}
     for family in _families(estimate.quantity for estimate in estimates):
-        once = [quantity for quantity in family if quantity.key not in second]
+        once = [quantity for quantity in family if quantity.key not in of_fresh]
         again = [
-            replace(quantity, logs=quantity.logs + second[quantity.key].logs)
+            replace(quantity, logs=quantity.logs + of_fresh[quantity.key].logs)
             for quantity in family
-            if quantity.key in second
+            if quantity.key in of_fresh
         ]
         for group in (once, again):
             bounds |= {

@@ -249,7 +249,7 @@ def _may_matter(estimate: Estimate, thresholds: Thresholds) -> bool:
 
 def findings_of(
     screened: Sequence[Estimate],
-    second: dict[tuple[str, str, str], Quantity],
+    of_fresh: dict[tuple[str, str, str], Quantity],
     pooled: Sequence[Estimate],
     thresholds: Thresholds,
     seed: int,
@@ -261,7 +261,7 @@ def findings_of(
 
     Args:
         screened: flagged estimates of the first stage.
-        second: quantities of the fresh trials by key.
+        of_fresh: quantities of the fresh trials by key.
         pooled: estimates of all quantities, with bounds from the trials of both stages.
         thresholds: the smallest changes that matter.
         seed: of the permutation tests.
@@ -269,9 +269,9 @@ def findings_of(
         accept: intended regressions.
         accept_names: node id -> the names that ``accept`` may call the case by.
     """
-    measured_again = [estimate for estimate in screened if estimate.quantity.key in second]
-    confirmed = _confirmed(measured_again, second, seed, shards)
-    shown = bounded([second[key] for key in confirmed], seed, 1 - 2 * CONFIRMING)
+    measured_again = [estimate for estimate in screened if estimate.quantity.key in of_fresh]
+    confirmed = _confirmed(measured_again, of_fresh, seed, shards)
+    shown = bounded([of_fresh[key] for key in confirmed], seed, 1 - 2 * CONFIRMING)
     least = {estimate.quantity.key: max(0.0, estimate.low) for estimate in shown}
     findings = []
     for estimate in screened:
@@ -295,7 +295,7 @@ def by_size(finding: GateFinding) -> float:
 
 def _confirmed(
     screened: Sequence[Estimate],
-    second: dict[tuple[str, str, str], Quantity],
+    of_fresh: dict[tuple[str, str, str], Quantity],
     seed: int,
     shards: int,
 ) -> dict[tuple[str, str, str], Estimate]:
@@ -303,7 +303,7 @@ def _confirmed(
 
     Their p-values are one-sided, in the direction of the first stage.
     """
-    fresh = [second[estimate.quantity.key] for estimate in screened]
+    fresh = [of_fresh[estimate.quantity.key] for estimate in screened]
     if not fresh or len(fresh[0].logs) < MIN_FRESH:
         return {}
     signs = np.array([math.copysign(1, estimate.change) for estimate in screened])

@@ -224,7 +224,7 @@ def _judged(
         return _Judged(Decision(PASSED, (), (), (), (), (), trials=0, fresh=0), ())
     header = whole.header
     process = process_of_shard(part.header.shard) if whole.shards else ALL_CASES
-    first, second = (
+    first, of_fresh = (
         [
             replace(quantity, case=process) if quantity.case == ALL_CASES else quantity
             for quantity in quantities
@@ -234,7 +234,7 @@ def _judged(
     measured = {quantity.case for quantity in first if quantity.kind == ITERATION}
     decision = decide(
         first,
-        second,
+        of_fresh,
         options,
         part.header.seed,
         options.accept,

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnistbench.core.errors import RecordError, UsageError
-from mnistbench.gate.commands.result import report
 from mnistbench.gate.decide.statistics.permutation import MANY, simultaneous_bounds
 from mnistbench.gate.decide.statistics.shards import gather
 from mnistbench.gate.decide.verdict.decision import decide
@@ -36,6 +35,7 @@ from mnistbench.gate.decide.verdict.verdict import conclude
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import MAX_SHARDS, MIN_TRIALS, TRIALS, JudgeOptions, Thresholds
 from mnistbench.gate.report.outcome import last_line
+from mnistbench.gate.report.report import report
 from mnistbench.gate.samples.raw_samples import COMPLETE, INTERRUPTED, Shard, load
 from mnistbench.gate.words import ALL_CASES, IMPORT
 from mnistbench.judging.acceptance import Acceptance
