@@ -14,6 +14,7 @@ from mnistbench.gate.commands.result import result_of, result_of_verdict
 from mnistbench.gate.flow import listed, measure
 from mnistbench.gate.options import TOOL_TABLE, GateOptions
 from mnistbench.gate.samples.raw_samples import ENDING, Recorded
+from mnistbench.judging.acceptance import FAIL
 from mnistbench.showing.output import (
     BISECT_SKIPS,
     EXIT_INCONCLUSIVE,
@@ -67,6 +68,8 @@ class Settings(GateOptions):
                 "--bisect: the commits that are searched have one base; give --base with a commit "
                 "that is not slower"
             )
+        if self.bisect:  # what is not decided must not count as good, whatever the project says
+            object.__setattr__(self, "inconclusive", FAIL)
 
 
 def run(settings: Settings) -> CommandResult | int:

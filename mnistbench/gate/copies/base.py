@@ -78,12 +78,13 @@ def base_of(here: Path, environ: Mapping[str, str]) -> Base:
         raise UsageError(
             f"nothing to compare: {top} has no commit yet; commit first, or {_WHAT_TO_GIVE}"
         )
-    return (
-        _of_pull_request(clone)
-        or _of_merge_queue(clone)
-        or _before_push(clone)
-        or _of_default_branch(clone)
-    )
+    of_event = _of_pull_request(clone) or _of_merge_queue(clone) or _before_push(clone)
+    if of_event and of_event.commit == clone.head:
+        raise UsageError(
+            f"{of_event.rule}: is the commit that is checked out, so there is nothing to compare; "
+            "check out the change, or give --base"
+        )
+    return of_event or _of_default_branch(clone)
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def _left(clone: _Clone, name: str, variable: str) -> Base:
         fetch = clone.fetch(clone.refspec(name))
         is_shallow = "is shallow and " if clone.is_shallow else ""
         raise UsageError(f"{variable}: this clone {is_shallow}has {lacks}; fetch it: {fetch}")
-    if base == clone.head and not head_of(clone.top)[1]:
+    if base == clone.head:
         raise UsageError(
             f"{variable}: HEAD is a commit of {shown}, so nothing of the pull request is checked "
             "out; check out the pull request, or give --base"

@@ -14,6 +14,7 @@ from mnistbench.gate.listing import Listings
 from mnistbench.gate.processes.messages import CollectJob, Selection, Surveyed, SurveyJob, Surveys
 from mnistbench.gate.processes.starting import (
     MIN_SILENCE_S,
+    PATIENCE_S,
     GateError,
     LoadingError,
     Setup,
@@ -51,6 +52,7 @@ class SurveyRequest:
     differing: Sequence[str] = ()  # files that differ between the trees
     carried: Sequence[str] = ()  # files of the head that the base's copy has
     longest_call_s: float = 0.0  # as of a SurveyJob
+    limit_s: float = PATIENCE_S  # longest time without a message from the base, seconds
     # With the tests of all shards after the first survey, which runs those of this one.
     shard: Shard = WHOLE
 
@@ -65,7 +67,8 @@ class SurveyRequest:
             **self.setup.job(side, self.selection, seed),
             selects=self.selects and side == HEAD,
             paths=self.paths if side == HEAD else (),
-            only=self.only or None,
+            # A repeated survey of a shard runs the same tests again.
+            only=self.only or self.shard.own() or None,
             is_shard=self.is_shard,
             follows_code=self.follows_code,
             differing=self.differing if self.follows_code else (),
@@ -136,7 +139,7 @@ def survey_in_processes(
         base.begin(request.job(BASE, seed))
         if request.is_shard:
             request = replace(request, shard=_completed(request.shard, [base, head]))
-        base_survey = base.receive("surveyed", Surveyed)
+        base_survey = base.receive("surveyed", Surveyed, request.limit_s)
         limit_s = max(MIN_SILENCE_S, SILENCE_FACTOR * base_survey.longest_s)
         head_survey = head.receive("surveyed", Surveyed, limit_s)
         limit_s = max(limit_s, SILENCE_FACTOR * head_survey.longest_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,9 +40,9 @@ from mnistbench.gate.processes.starting import (
 from mnistbench.gate.samples.raw_samples import FIRST_STAGE, GateHeader, Shard, Trial
 from mnistbench.gate.survey.carried import (
     CarriedFiles,
-    benchmark_files,
     cases_of,
     changed_benchmarks,
+    head_benchmarks,
 )
 from mnistbench.gate.survey.folders import folders_with_cases
 from mnistbench.gate.survey.reach.compared import ComparedCode
@@ -122,7 +122,8 @@ def survey_sides(
     request = SurveyRequest(
         setup=setup,
         selection=Selection(options.pytest),
-        paths=options.paths or folders_with_cases(setup.trees[HEAD].directory),
+        paths=options.paths
+        or folders_with_cases(*(setup.trees[side].directory for side in (BASE, HEAD))),
         only=options.only,
         follows_code=not options.all_cases,
         differing=differing,
@@ -166,51 +167,55 @@ def _code(surveyed: SurveyResult) -> ComparedCode:
 
 
 def _with_benchmarks_of_head(
-    tests: str | None, surveyed: SurveyResult, seed: int, log: Path, progress: Progress
+    tests: str | None, first: SurveyResult, seed: int, log: Path, progress: Progress
 ) -> SurveyResult:
     """Survey again with benchmarks of the head on both sides, if there are any to carry.
 
-    By itself, a file of which the base has its own is carried only if the base can run all the
-    cases of it that it ran before.
+    By itself, a file is carried only if the base can run all the cases that it ran before; if it
+    cannot be surveyed with it, each side runs its own.
+
+    Raises:
+        GateError: a side cannot be loaded with the benchmarks of the head, which were asked for.
     """
     if tests == OWN_TESTS:
-        return surveyed
-    before = surveyed
-    sides = surveyed.surveys.listings
-    names = (
-        benchmark_files(sides, surveyed.request.differing)
-        if tests == HEAD
-        else changed_benchmarks(sides, _code(surveyed))
-    )
-    carried = CarriedFiles(surveyed.request.setup.trees)
+        return first
+    code = _code(first)
+    cases = first.surveys.listings.head.cases.keys()
+    names = set(head_benchmarks(code) if tests == HEAD else changed_benchmarks(code, cases))
+    carried = CarriedFiles(code)
+    ran_before = first.surveys.listings.base.cases.keys()
     while names:
         carried.carry(names)
         progress.say(f"surveying both sides with the head's {units.and_more(carried.names)}")
         request = replace(
-            before.request,
-            differing=[name for name in before.request.differing if name not in carried.names],
+            first.request,
+            differing=[name for name in first.request.differing if name not in carried.names],
             carried=carried.names,
+            limit_s=first.limit_s,
         )
-        surveyed = survey_in_processes(request, seed, log, shows=_shown_tests(progress))
-        base_now = surveyed.surveys.listings.base
-        lost = [
-            name
-            for name in carried.replaced()
-            if tests is None
-            and not set(cases_of(name, before.surveys.listings.base.cases)) <= {*base_now.cases}
-        ]
+        try:
+            second = survey_in_processes(request, seed, log, shows=_shown_tests(progress))
+        except GateError as error:
+            carried.take_back()
+            if tests == HEAD:
+                raise
+            progress.say(f"each side runs its own benchmarks: {error}")
+            return first
+        base = second.surveys.listings.base
+        lost = [] if tests == HEAD else [case for case in ran_before if case not in base.cases]
         if not lost:
             # What cannot even be collected would end each trial.
-            unusable = [
-                name for name in carried.names if any(cases_of(name, _files(base_now.cannot_run)))
-            ]
-            carried.take_back(unusable)
-            request = replace(surveyed.request, carried=carried.names)
-            return _without_lost(replace(surveyed, request=request), before)
-        carried.take_back(lost)
-        names = carried.names
-        surveyed = before
-    return surveyed
+            carried.take_back([name for name in carried.names if _is_named(name, base.cannot_run)])
+            second = replace(second, request=replace(request, carried=carried.names))
+            return _without_lost(second, first) if tests == HEAD else second
+        kept = {name for name in names if not any(cases_of(name, lost))}
+        names = kept if len(kept) < len(names) else set()
+        carried.take_back()
+    return first
+
+
+def _is_named(name: str, cannot_run: Mapping[str, str]) -> bool:
+    return any(cases_of(name, [node_id for node_id in cannot_run if "::" not in node_id]))
 
 
 def _without_lost(surveyed: SurveyResult, before: SurveyResult) -> SurveyResult:
@@ -224,10 +229,6 @@ def _without_lost(surveyed: SurveyResult, before: SurveyResult) -> SurveyResult:
     base = replace(listings.base, left_out=left_out)
     surveys = replace(surveyed.surveys, listings=Listings(base, listings.head))
     return replace(surveyed, surveys=surveys)
-
-
-def _files(node_ids: Collection[str]) -> list[str]:
-    return [node_id for node_id in node_ids if "::" not in node_id]
 
 
 # ---- Which cases there are -----------------------------------------------------------------------

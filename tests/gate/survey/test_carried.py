@@ -31,6 +31,16 @@ def test_helped(benchmark):
 
 #: Text of a benchmark -> of the base and of the head.
 FILES = {
+    "benchmarks/test_new_folder.py": {
+        HEAD: "from helpers import work\n\n\ndef test_helped(benchmark, size):\n"
+        "    benchmark(work, size)\n"
+    },
+    "benchmarks/helpers.py": {HEAD: "from work import work as work\n"},
+    "benchmarks/conftest.py": {
+        HEAD: "import pathlib\n\nimport pytest\n\n\n@pytest.fixture\ndef size():\n"
+        "    return len(list(pathlib.Path(__file__).with_name('data').glob('*')))\n"
+    },
+    "benchmarks/data/a.txt": {HEAD: "a"},
     "test_alike.py": {BASE: ALIKE, HEAD: ALIKE},
     "test_new.py": {HEAD: ALIKE.replace("alike", "new")},
     "test_new_module.py": {
@@ -70,8 +80,11 @@ def header_of(tmp_path_factory):
             (tree.root / "work.py").write_text(WORK[side])
             for name, texts in FILES.items():
                 if side in texts:
+                    (tree.root / name).parent.mkdir(parents=True, exist_ok=True)
                     (tree.root / name).write_text(texts[side])
         (setup.trees[HEAD].root / "new_module.py").write_text("made = list\n")
+        (setup.trees[HEAD].root / "pkg").mkdir()
+        (setup.trees[HEAD].root / "pkg/rules.json").write_text("{}")
         options = GateOptions(tests=tests)
         result = survey_sides(options, setup, 0.0, folder, 1, folder / "log", Progress(None))
         return result.header, setup.trees[BASE].root
@@ -96,11 +109,21 @@ def own_texts(side: str) -> dict[str, str]:
 
 def test_new_benchmarks_and_those_whose_text_changed_measure_both_sides(header_of):
     header, base = header_of(None)
-    assert header.carried == ("test_new.py", "test_new_function.py", "test_text.py")
+    assert header.carried == (
+        "benchmarks/conftest.py",
+        "benchmarks/data/a.txt",
+        "benchmarks/helpers.py",
+        "benchmarks/test_new_folder.py",
+        "test_new.py",
+        "test_new_function.py",
+        "test_text.py",
+    )
+    assert not (base / "pkg").exists(), "it is the product's"
     assert {
         "test_alike.py::test_alike",
         "test_new.py::test_new",
         "test_text.py::test_text",
+        "benchmarks/test_new_folder.py::test_helped",
     } <= {*header.labels}
     carried = {name: FILES[name][HEAD] for name in header.carried}
     assert texts(base) == own_texts(BASE) | carried
@@ -166,3 +189,23 @@ def test_each_side_may_run_its_own(header_of):
 )
 def test_a_renamed_benchmark_is_known_by_its_name(case, new, renamed):
     assert probable_new_name(case, new) == renamed
+
+
+def test_the_base_runs_its_own_benchmarks_if_it_cannot_be_surveyed_with_those_of_the_head(tmp_path):
+    setup = gate_builders.plan(tmp_path).setup
+    for side, tree in setup.trees.items():
+        (tree.root / "pytest.ini").write_text("[pytest]\n")
+        (tree.root / "work.py").write_text(WORK[side])
+        (tree.root / "test_alike.py").write_text(ALIKE)
+    new = setup.trees[HEAD].root / "benchmarks"
+    new.mkdir()
+    (new / "test_new.py").write_text(ALIKE.replace("alike", "new"))
+    (new / "conftest.py").write_text("from work import other\n")
+    options = GateOptions(pytest=(".",))
+    log = tmp_path / "log"
+    header = survey_sides(options, setup, 0.0, tmp_path, 1, log, Progress(None)).header
+    assert header.carried == ()
+    assert not (setup.trees[BASE].root / "benchmarks").exists() or not list(
+        (setup.trees[BASE].root / "benchmarks").glob("*.py")
+    )
+    assert header.sides.only_head == ("benchmarks/test_new.py::test_new",)

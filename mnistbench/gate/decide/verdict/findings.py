@@ -228,7 +228,7 @@ def below_floor(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[G
     """
     if not thresholds.floor_ns:
         return []
-    by_share = Thresholds(thresholds.case, thresholds.operation, thresholds.once)
+    by_share = replace(thresholds, floor_ns=0.0)
     keys = {estimate.quantity.key for estimate in flagged(estimates, thresholds)}
     findings = [
         GateFinding(estimate, None, verdict=BELOW_FLOOR)

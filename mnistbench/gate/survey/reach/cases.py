@@ -265,7 +265,7 @@ def _unseen(code: ComparedCode, cases: Mapping[str, Iterable[str]]) -> tuple[str
         sorted(
             f"{path}:{name}"
             for path in code.differing
-            if path.endswith(".py") and _is_product(path)
+            if path.endswith(".py") and is_product(path)
             for name, is_function in _changed_in(path, code).items()
             if ((path, name) not in functions if is_function else name not in words)
         )
@@ -310,7 +310,7 @@ def unused(code: ComparedCode) -> tuple[str, ...]:
         for path in code.differing
         if path not in used
         and str(PurePosixPath(path).parent) not in used  # its folder is listed
-        and _is_product(path)
+        and is_product(path)
         and not is_configuration(path)
         and not path.endswith(_NO_DATA)
         and not PurePosixPath(path).name.startswith((".", *_NO_FILES))
@@ -318,7 +318,7 @@ def unused(code: ComparedCode) -> tuple[str, ...]:
     )
 
 
-def _is_product(path: str) -> bool:
+def is_product(path: str) -> bool:
     """Whether a file belongs to the project itself, and not to its tests or its build."""
     parts = PurePosixPath(path).parts or (path,)
     name = parts[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mnistbench.gate.copies.trees import Tree
@@ -121,18 +121,19 @@ class ComparedCode:
         """Whether the text of a function, or of the statement at a line, differs in a file."""
         return (path, what) in self._edited.functions or (path, what) in self._edited.lines
 
-    def edits_only(self, path: str, functions: Collection[str]) -> bool:
-        """Whether a Python file differs in the text of these functions, or of those in them, alone.
+    def functions_of(self, side: str, path: str) -> set[str]:
+        """Return the qualified names of the functions in a file of a side."""
+        source = self.sides[side].source(path)
+        return {function.name for function in source.functions} if source else set()
+
+    def edits_only(self, path: str, is_in: Callable[[str], bool]) -> bool:
+        """Whether a Python file differs in the text of functions of such names alone.
 
         Imports may differ as well.
         """
         base, head = (self.sides[side].source(path) for side in (BASE, HEAD))
         if base is None or head is None:
             return False
-
-        def is_in(name: str) -> bool:
-            return any(f"{name}.".startswith(f"{function}.") for function in functions)
-
         statements = [
             statement
             for statement in _edited_statements(base, head)
