@@ -29,4 +29,6 @@ def test_folders_with_a_function_that_gets_the_fixture(tmp_path, files, folders)
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert folders_with_cases(tmp_path) == folders
+    assert folders_with_cases(tmp_path, tmp_path) == folders
+    (tmp_path / "base").mkdir()
+    assert folders_with_cases(tmp_path / "base", tmp_path) == (), "its cases are elsewhere"

@@ -235,14 +235,6 @@ def _run_pytest(side: Side, arguments: Sequence[str], *plugins: object) -> str:
     return failures.describe_output(code, output.getvalue(), errors.getvalue(), side.tree)
 
 
-@dataclass
-class _Unawaited:
-    """What the fixture has returned for a coroutine function, and the test has not awaited yet."""
-
-    coroutine: Coroutine[Any, Any, Any]
-    measured: Callable[[], Coroutine[Any, Any, Any]] | None  # makes another; None in a loop
-
-
 class _PluginOptions:
     """A plug-in that sets the options of others, before these read them."""
 
@@ -291,7 +283,8 @@ class _Session:
         self._excinfo: pytest.ExceptionInfo[BaseException] | None = None  # of the last report
         self._called_ns = 0  # when the fixture calls its function
         self._is_awaited = False  # the test that runs
-        self._unawaited: _Unawaited | None = None  # in the test that runs
+        # What the fixture has returned for a coroutine function, and the test has not awaited yet.
+        self._unawaited: Coroutine[Any, Any, Any] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self) -> None:
@@ -446,7 +439,7 @@ class _Session:
             item.obj = self._measured_whole(item, function)  # type: ignore[attr-defined]
         with self.side.counted(SETUP, self.side.case_id(item.nodeid)):
             result = yield
-            self._run_unawaited(item)
+            self._leave_out_unawaited(item)
             return result
 
     @pytest.hookimpl(tryfirst=True)
@@ -500,8 +493,6 @@ class _Session:
 
     def _awaited(self, item: pytest.Item, benchmark: Any, call: Call) -> Coroutine[Any, Any, Any]:
         """Return what the test awaits: then the call of its coroutine function is measured."""
-        import asyncio
-
         make_stoppable(imports=True)
 
         async def measured() -> Any:
@@ -516,9 +507,7 @@ class _Session:
             self._give_stats(benchmark)
             return result
 
-        coroutine = measured()
-        has_loop = asyncio._get_running_loop() is not None  # noqa: SLF001
-        self._unawaited = _Unawaited(coroutine, None if has_loop else measured)
+        self._unawaited = coroutine = measured()
         return coroutine
 
     async def _take_awaited(self, item: pytest.Item, benchmark: Any, call: Call) -> None:
@@ -528,18 +517,18 @@ class _Session:
         awaited = AwaitedCall.of(call)
         await while_stopped(lambda: self._take_call(item, benchmark, awaited))
 
-    def _run_unawaited(self, item: pytest.Item) -> None:
-        """Measure the call of a coroutine function that a test without a loop has not awaited."""
-        if not (unawaited := self._unawaited):
-            return
-        import asyncio
+    def _leave_out_unawaited(self, item: pytest.Item) -> None:
+        """Leave out a test that has dropped the coroutine of its benchmark.
 
-        unawaited.coroutine.close()
-        if unawaited.measured is None:
-            self._leave_out(item, "does not await its benchmark; write: await benchmark(...)")
-            return
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            runner.run(unawaited.measured())
+        When the test has ended, what it has opened or patched for the call is gone.
+        """
+        if coroutine := self._unawaited:
+            coroutine.close()
+            self._leave_out(
+                item,
+                "does not await its benchmark; write: await benchmark(...), or in a function that "
+                "is no coroutine: asyncio.run(benchmark(...))",
+            )
 
     def _leave_out(self, item: pytest.Item, why: str) -> None:
         case_id = self.side.case_id(item.nodeid)
@@ -615,7 +604,7 @@ class _Session:
         elif (
             report.skipped
             and isinstance(report.longrepr, tuple)
-            and b"benchmark" in collector.path.read_bytes()
+            and (collector.path.is_dir() or b"benchmark" in collector.path.read_bytes())
         ):
             self.side.left_out[report.nodeid] = (
                 f"is skipped: {report.longrepr[2].removeprefix('Skipped: ')}"
