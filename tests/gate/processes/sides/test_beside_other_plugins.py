@@ -22,11 +22,12 @@ session_timeout = 0.01
 
 #: As pytest-codspeed registers itself: then marked tests are measured.
 CODSPEED = """
-from types import SimpleNamespace
+class Codspeed:
+    pass
 
 
 def pytest_configure(config):
-    config.pluginmanager.register(SimpleNamespace(), "codspeed")
+    config.pluginmanager.register(Codspeed(), "codspeed")
 """
 
 
