@@ -470,7 +470,7 @@ def test_a_plain_test_is_qualified_and_a_later_gate_states_it(tmp_path, monkeypa
         "--trials",
         "8",
         "--inconclusive",
-        "ok",
+        "warn",
         "--",
         "test_plain.py",
     )
