@@ -47,12 +47,11 @@ from reach import NO_ASYNCIO, Project, cloned, git, share
 
 from mnistbench.core.reading import read_text
 from mnistbench.core.units import and_more, duration, percent
-from mnistbench.gate.copies import trees
 from mnistbench.gate.explain.attribution import MIN_SHARE, causes
 from mnistbench.gate.explain.other_changes import with_others
 from mnistbench.gate.explain.profiles import measure_profiles
+from mnistbench.gate.flow import setup_of
 from mnistbench.gate.options import GateOptions
-from mnistbench.gate.processes.starting import Setup, stage_home
 from mnistbench.gate.samples.case_profile import CaseProfile, total_times
 from mnistbench.gate.survey.reach.source import read
 from mnistbench.gate.survey.surveying import survey_sides
@@ -450,16 +449,8 @@ def profiled(key: str, clone: Path, project: Project, base: str, part: Sequence[
     ):
         folder = Path(temporary).resolve()
         options = GateOptions(base=base, pytest=arguments)
-        setup = Setup(
-            trees={
-                BASE: trees.copy_revision(clone, base, folder / BASE),
-                HEAD: trees.copy_working_tree(clone, folder / HEAD),
-            },
-            pythons=dict.fromkeys((BASE, HEAD), sys.executable),
-            variables=options.variables,
-            home=stage_home(folder),
-            repository=clone,
-        )
+        pythons = dict.fromkeys((BASE, HEAD), sys.executable)
+        setup = setup_of(options, pythons, clone, folder)
         log = folder / "log"
         with Progress(None) as progress:
             sides = survey_sides(options, setup, 0.0, clone, SEED, log, progress)

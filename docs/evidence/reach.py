@@ -39,12 +39,11 @@ from unittest import mock
 
 from scipy.stats import binomtest
 
-from mnistbench.gate.copies import trees
 from mnistbench.gate.decide.verdict.verdict import Verdict
-from mnistbench.gate.flow import measure
+from mnistbench.gate.flow import measure, setup_of
 from mnistbench.gate.listing import Reach
 from mnistbench.gate.options import GateOptions, shard
-from mnistbench.gate.processes.starting import GateError, Setup, stage_home
+from mnistbench.gate.processes.starting import GateError
 from mnistbench.gate.samples.raw_samples import WHOLE, Shard
 from mnistbench.gate.survey.surveying import survey_sides
 from mnistbench.gate.words import ALL_CASES, BASE, HEAD, WALL
@@ -244,16 +243,8 @@ def reach_of(clone: Path, options: GateOptions) -> Reach:
     """Survey the checked out commit and its parent, as a gate does before it measures."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary).resolve()
-        setup = Setup(
-            trees={
-                BASE: trees.copy_revision(clone, str(options.base), folder / BASE),
-                HEAD: trees.copy_working_tree(clone, folder / HEAD),
-            },
-            pythons=dict.fromkeys((BASE, HEAD), sys.executable),
-            variables=options.variables,
-            home=stage_home(folder),
-            repository=clone,
-        )
+        pythons = dict.fromkeys((BASE, HEAD), sys.executable)
+        setup = setup_of(options, pythons, clone, folder)
         log = folder / "log"
         header = survey_sides(options, setup, 0.0, clone, 1, log, Progress(None)).header
     return header.reach

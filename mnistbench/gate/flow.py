@@ -17,7 +17,7 @@ from time import monotonic
 from mnistbench.core.files import scratch
 from mnistbench.gate.copies import trees
 from mnistbench.gate.decide.verdict.verdict import Verdict, check_accepted_cases
-from mnistbench.gate.environments.interpreters import interpreters
+from mnistbench.gate.environments.interpreters import Interpreters, interpreters
 from mnistbench.gate.explain.profiles import profiles_of
 from mnistbench.gate.measure.budget import Budget, SurveyedTimes, longest_first_call_s
 from mnistbench.gate.measure.rounds import Rounds, efforts_of, trials_at_once
@@ -36,7 +36,7 @@ from mnistbench.gate.samples.raw_samples import (
     create_in,
 )
 from mnistbench.gate.survey.reach.compared import ComparedCode
-from mnistbench.gate.survey.surveying import survey_sides
+from mnistbench.gate.survey.surveying import SurveyedSides, survey_sides
 from mnistbench.measuring.provider import provider_of
 from mnistbench.showing.output import check_directory
 from mnistbench.showing.progress import Progress
@@ -84,16 +84,11 @@ def listed(options: GateOptions, progress: Progress, seed: int | None = None) ->
 
     Args and errors are those of :func:`measure`.
     """
-    here = Path.cwd().resolve()
-    seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
-    _check(options, here)
-    pythons = interpreters(options, progress.say)
+    seed = _random_seed() if seed is None else seed
+    pythons = _checked_interpreters(options, progress)
     with scratch("gate") as folder:
-        setup = _setup(options, pythons.paths, here, folder)
-        longest_call_s = longest_first_call_s(options.budget_s)
-        log = folder / "log"
-        sides = survey_sides(options, setup, longest_call_s, here, seed, log, progress)
-        return replace(sides.header, interpreter=pythons.chosen)
+        setup = setup_of(options, pythons.paths, Path.cwd().resolve(), folder)
+        return _surveyed(options, setup, pythons, seed, folder / "log", progress).header
 
 
 @contextmanager
@@ -104,21 +99,17 @@ def prepared(
 
     Args and errors are those of :func:`measure`. A budget has to allow for ``min_trials``.
     """
-    here = Path.cwd().resolve()
-    seed = int.from_bytes(os.urandom(4), "big") if seed is None else seed
-    # An environment takes minutes and gigabytes, so what is wrong is found before.
-    _check(options, here)
-    pythons = interpreters(options, progress.say)
+    seed = _random_seed() if seed is None else seed
+    pythons = _checked_interpreters(options, progress)
     budget = Budget(
         monotonic(), options.budget_s, monotonic, limits=options, shards=options.shard.of
     )
     with scratch("gate") as folder:
         log = folder / "log"
-        setup = _setup(options, pythons.paths, here, folder)
+        setup = setup_of(options, pythons.paths, Path.cwd().resolve(), folder)
         survey_began = monotonic()
-        longest_call_s = longest_first_call_s(options.budget_s)
-        sides = survey_sides(options, setup, longest_call_s, here, seed, log, progress)
-        header = replace(sides.header, interpreter=pythons.chosen)
+        sides = _surveyed(options, setup, pythons, seed, log, progress)
+        header = sides.header
         budget.survey_s = monotonic() - survey_began
         budget.prepared_s = monotonic() - budget.began
         check_accepted_cases(options.accept, header)
@@ -134,15 +125,31 @@ def prepared(
         yield PreparedGate(options, rounds, sides.code)
 
 
-def _check(options: GateOptions, here: Path) -> None:
-    """Check what can be checked before anything is made."""
+def _random_seed() -> int:
+    return int.from_bytes(os.urandom(4), "big")
+
+
+def _checked_interpreters(options: GateOptions, progress: Progress) -> Interpreters:
+    """Check the base and the storage, and make the environments that the options ask for."""
+    # An environment takes minutes and gigabytes, so what is wrong is found before.
     if options.base:
-        trees.folder_of_base(here, options.base)
+        trees.folder_of_base(Path.cwd().resolve(), options.base)
     check_directory(options.storage / "gate", "--storage")
+    return interpreters(options, progress.say)
 
 
-def _setup(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: Path) -> Setup:
-    """Copy both trees and the package; return what is fixed for all processes."""
+def setup_of(options: GateOptions, pythons: Mapping[str, str], here: Path, folder: Path) -> Setup:
+    """Copy both trees and the package; return what is fixed for all processes.
+
+    Args:
+        options: name the base and the variables of each side.
+        pythons: side -> its interpreter.
+        here: folder of the working tree.
+        folder: for the copies.
+
+    Raises:
+        UsageError: a tree cannot be copied.
+    """
     return Setup(
         trees=trees.copy_both(here, options.base, folder),
         pythons=pythons,
@@ -150,6 +157,21 @@ def _setup(options: GateOptions, pythons: Mapping[str, str], here: Path, folder:
         home=stage_home(folder),
         repository=(trees.repository_of(here) if shutil.which("git") else None) or here,
     )
+
+
+def _surveyed(
+    options: GateOptions,
+    setup: Setup,
+    pythons: Interpreters,
+    seed: int,
+    log: Path,
+    progress: Progress,
+) -> SurveyedSides:
+    """Survey both sides, and note how their interpreter was found."""
+    longest_call_s = longest_first_call_s(options.budget_s)
+    here = Path.cwd().resolve()
+    sides = survey_sides(options, setup, longest_call_s, here, seed, log, progress)
+    return replace(sides, header=replace(sides.header, interpreter=pythons.chosen))
 
 
 def until_ended(rounds: Rounds, measure_cases: Callable[[Sequence[str]], End]) -> End:

@@ -397,6 +397,14 @@ def name_of_test(node_id: str) -> str:
     return f"{file}{colons}{test.partition('[')[0]}"
 
 
+def is_of_file(node_id: str, name: str) -> bool:
+    """Whether a test is one of a file.
+
+    The file is relative to the tree, and node ids are relative to the folder in which pytest runs.
+    """
+    return f"/{name}".endswith(f"/{node_id.partition('::')[0]}")
+
+
 def moved(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
     """Return the ids whose parameters belonged to another id of the same test before.
 

@@ -135,7 +135,7 @@ class AwaitedCall(Call):
         """Return the call for the loop that runs."""
         import asyncio
 
-        values = {each.name: getattr(call, each.name) for each in fields(call)}
+        values = {part.name: getattr(call, part.name) for part in fields(call)}
         loop = asyncio.get_running_loop()
         return cls(**values, loop=loop, context=contextvars.copy_context())
 

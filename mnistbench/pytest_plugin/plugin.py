@@ -65,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Check the marks, and give pytest-benchmark's fixture to tests of pytest-codspeed.
 
-    It gives it to those that get tables, and have its fixture or its mark alone.
+    Only tests that get tables, and that have no other fixture of a benchmark, get it.
     """
     session = config.stash[SESSION]
     if takes_cases(config):

@@ -36,7 +36,7 @@ def gate(tmp_path, alone, monkeypatch, torch):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mnistbench.gate.environments.made.environment", environment)
-    monkeypatch.setattr("mnistbench.gate.flow._setup", setup)
+    monkeypatch.setattr("mnistbench.gate.flow.setup_of", setup)
     return seen
 
 

@@ -7,7 +7,6 @@ shows it beside the line of the pull request that it names.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from mnistbench.core.errors import MnistbenchError
 from mnistbench.core.files import Limit, read_limited
 from mnistbench.core.units import cut, printable
+from mnistbench.gate.listing import is_of_file, name_of_test
 from mnistbench.gate.report.outcome import sentence
 from mnistbench.gate.report.rows import FindingRow, Rows
 from mnistbench.gate.survey.reach import source
@@ -28,9 +28,6 @@ _LONGEST_TEXT = 4_000
 
 #: Largest Python file in which a function is looked for.
 _LARGEST_SOURCE = Limit(4_000_000, "a Python file", "divide it")
-
-#: A function or a line of a file, in the text of a cause: ``pkg/parse.py:Parser.read (changed)``.
-_PLACE = re.compile(r"(?P<path>[^\s:]+\.py):(?P<name>\d+|[\w.<>]+)")
 
 
 class Place(NamedTuple):
@@ -123,24 +120,26 @@ def _escaped_property(text: str) -> str:
 
 def _place(row: FindingRow, rows: Rows, root: Path) -> Place:
     """Return the likely cause of a finding, else the function of its test."""
-    cause = _PLACE.search(row.cause_name)
-    if cause and cause["name"].isdigit():
-        return Place(cause["path"], int(cause["name"]))
-    if cause:
-        return Place(cause["path"], _line(root / cause["path"], cause["name"]))
-    return _place_of_test(row.finding.quantity.case, rows, root)
+    cause = row.explanation.cause
+    # ``pkg/parse.py:Parser.read``, or ``pkg/parse.py:6`` for a statement that runs at import.
+    path, _, name = cause.name.rpartition(":") if cause else ("", "", "")
+    if cause is None or not path.endswith(".py"):
+        return _place_of_test(row.finding.quantity.case, rows, root)
+    if name.isdigit():
+        return Place(path, int(name))
+    return Place(path, cause.line or _line(root / path, name))
 
 
 def _place_of_test(case: str, rows: Rows, root: Path) -> Place:
     """Return the file of a test, and the line of its function.
 
-    A node id is relative to pytest's folder, which may be below the root of the repository.
+    The folder in which pytest runs may be below the root of the repository.
     """
     listed = rows.verdict.header.sides.head.cases.get(case)
-    path, *names = case.partition("[")[0].split("::")
+    path, *names = name_of_test(case).split("::")
     if listed is None or not path.endswith(".py"):
         return Place("")
-    files = [file for file in listed.sources if f"/{file}".endswith(f"/{path}")]
+    files = [file for file in listed.sources if is_of_file(case, file)]
     path = files[0] if files else path
     return Place(path, _line(root / path, ".".join(names)))
 

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 
+from mnistbench.gate.listing import is_of_file
 from mnistbench.gate.survey.reach.cases import is_product
 from mnistbench.gate.survey.reach.compared import ComparedCode
 from mnistbench.gate.words import BASE, HEAD
@@ -38,13 +39,8 @@ def changed_benchmarks(code: ComparedCode, cases: Collection[str]) -> tuple[str,
 
 
 def cases_of(name: str, node_ids: Collection[str]) -> Iterator[str]:
-    """Yield the cases of a file.
-
-    The file is relative to the tree, and node ids are relative to the folder in which pytest runs.
-    """
-    for node_id in node_ids:
-        if f"/{name}".endswith(f"/{node_id.partition('::')[0]}"):
-            yield node_id
+    """Yield the cases of a file of the tree."""
+    return (node_id for node_id in node_ids if is_of_file(node_id, name))
 
 
 def _may_be_carried(name: str, code: ComparedCode) -> bool:

@@ -31,7 +31,6 @@ from mnistbench.gate.words import BASE, HEAD
 #: trial). A side waits half as long for its peer, so the error names the side that hangs.
 SILENCE_FACTOR = 30.0
 
-
 #: Bytes of heap that a trial touches for each byte by which a process grew in the survey. Later
 #: iterations need more heap, because free memory is split into pieces that are too small.
 TOUCHED_PER_GROWTH = 4

@@ -310,9 +310,9 @@ def _check_paths(setup: Setup, arguments: Sequence[str]) -> None:
 def _check_cases(options: GateOptions, request: SurveyRequest, sides: Listings) -> None:
     """Check that each side has a case, unless all of the head are new and may be."""
     has_only_new = sides.head.cases and not sides.base.left_out
+    is_tried = bool(request.carried or sides.base.cannot_run)
     for side in (BASE, HEAD):
         has_cases = sides[side].cases or sides[side].not_measured
-        is_tried = bool(request.carried or sides.base.cannot_run)
         may_be_empty = side == BASE and has_only_new and (options.allow_missing or is_tried)
         if not has_cases and not request.shard.tests and not may_be_empty:
             raise GateError(_no_cases(side, request, sides))

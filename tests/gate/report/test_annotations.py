@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from gate_builders import CASE, Measured, case_profile
@@ -83,6 +84,17 @@ def test_a_cause_without_a_known_line_is_named_by_its_file(tmp_path, content):
         (tmp_path / "parse.py").write_text(content)
     [(_, properties, _)] = lines_of(scene("parse.py:clean"), tmp_path)
     assert properties == {"file": "parse.py", "title": "mnistbench: regressed"}
+
+
+def test_a_line_that_the_survey_recorded_needs_no_file(tmp_path):
+    verdict = scene("pkg/parse.py:Parser.clean")
+    profile = verdict.recorded.end.profiles[TEST]
+    functions = tuple(replace(function, line=6) for function in profile.functions)
+    profiles = {TEST: replace(profile, functions=functions)}
+    end = replace(verdict.recorded.end, profiles=profiles)
+    verdict = replace(verdict, recorded=replace(verdict.recorded, end=end))
+    [(_, properties, _)] = lines_of(verdict, tmp_path)
+    assert (properties["file"], properties["line"]) == ("pkg/parse.py", "6")
 
 
 def test_without_a_cause_it_is_at_the_test_below_the_root_of_the_repository(tmp_path):

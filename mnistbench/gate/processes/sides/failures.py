@@ -19,7 +19,7 @@ import pytest
 from mnistbench.core.errors import first_line
 
 #: Packages whose frames say nothing about an error of a project: they call its hooks.
-_CALLERS = ("_pytest", "pytest", "pluggy", "mnistbench", "mnistbench_of_the_gate", "importlib")
+_CALLERS = ("_pytest", "pytest", "pluggy", "importlib", "mnistbench", __name__.partition(".")[0])
 
 
 def describe_report(
