@@ -43,6 +43,9 @@ BYTES = "bytes"
 #: Module of an operation that cannot be attributed to a module; ``events/links`` explains why.
 NO_MODULE = ""
 
+#: Module of operations in the outermost module's own forward, outside its children.
+MODEL = "(model)"
+
 #: (operation, phase, module)
 OpKey = tuple[str, str, str]
 
@@ -239,6 +242,53 @@ LEFT_OUT = frozenset(
         "aten::_version",
     )
 )
+
+
+# ---- Compiled code ------------------------------------------------------------------------------
+
+#: Name of the row with the time of compiled code outside its kernels and library calls.
+COMPILED = "compiled graph: outside kernels"
+#: Name of the row with the time in which compiled code is looked up, and its guards are checked.
+LOOKUP = "guards and cache lookup"
+#: Begins the name of the row of a generated kernel; the operations that it computes follow.
+FUSED = "fused "
+
+#: Begins the name of the event in which Dynamo runs compiled code; the compilation follows.
+COMPILED_REGION = "Torch-Compiled Region:"
+#: Begins the name of the event in which Inductor calls a graph; a hash follows.
+COMPILED_CALL = "## Call CompiledFxGraph"
+#: Begins the name of the event of a generated kernel on a CPU.
+GRAPH_PREFIX = re.compile(r"^graph_\d+_")
+
+#: Begin the names of other events around the kernels of compiled code.
+_AROUND_KERNELS = (
+    COMPILED_REGION,
+    COMPILED_CALL,
+    "Pregraph bytecode",
+    "AOTDispatcher Runtime Wrapper Prologue",
+    "CompiledFunction",
+    f"{ENGINE_NODE} CompiledFunctionBackward",
+)
+_LOOKUP_EVENT = "TorchDynamo Cache Lookup"
+
+#: The name of a generated kernel: ``cpp_fused_add_mul_0``, ``triton_poi_fused_add_mul_0``.
+_GENERATED = re.compile(r"(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_fused(?:_(?P<operations>.*?))?_\d+")
+
+
+@functools.lru_cache(maxsize=4096)  # a profile has few names and many events
+def compiled_name(name: str) -> str:
+    """Return the row of an event of compiled code; the name itself for other events.
+
+    Operations of a generated kernel are not separated where only its name tells them, because names
+    of operations contain underscores, too.
+    """
+    if name == _LOOKUP_EVENT:
+        return LOOKUP
+    if name.startswith(_AROUND_KERNELS):
+        return COMPILED
+    if generated := _GENERATED.fullmatch(name):
+        return f"{FUSED}{generated['operations'] or 'kernel'}".rstrip("_")
+    return name
 
 
 # ---- Spans of time -------------------------------------------------------------------------------

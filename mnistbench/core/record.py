@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal, TypeVar
 
+from mnistbench.core.compilation import Compilation
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import BYTES, CALLS, NOT_OPERATIONS, OpKey
 from mnistbench.core.params import Params
@@ -559,6 +560,7 @@ class CaseRecord:
     # Label of the case that has the tables, for cases without tables of their own.
     tables_in: str = ""
     scalars: Scalars | None = None
+    compilation: Compilation | None = None  # what torch.compile made of it; None: nothing
     notes: tuple[str, ...] = ()  # what could not be attached, and why
     # JSON values that a conftest.py attached.
     attached: Mapping[str, Any] = field(default_factory=dict)
@@ -695,6 +697,7 @@ class CaseRecord:
             )
         own_attachments = dict(attachments)
         tables = own_attachments.pop("operation_tables", ())
+        compilation = own_attachments.pop("compilation", self.compilation)
         notes = own_attachments.pop("notes", ())
         for name, members, kind, needed in (
             ("operation_tables", tables, OpTable, "OpTable objects"),
@@ -704,6 +707,10 @@ class CaseRecord:
                 isinstance(member, kind) for member in members
             ):
                 raise RecordError(f"{name} needs a list of {needed}")
+        if not (compilation is None or isinstance(compilation, Compilation)):
+            raise RecordError(
+                f"compilation needs a Compilation object, not {type(compilation).__name__}"
+            )
         scalars = own_attachments.pop("training_scalars", self.scalars)
         if not (scalars is None or isinstance(scalars, Scalars)):
             raise RecordError(
@@ -713,6 +720,7 @@ class CaseRecord:
             self,
             tables=(*self.tables, *tables),
             scalars=scalars,
+            compilation=compilation,
             notes=(*self.notes, *notes),
             attached={**self.attached, **own_attachments},
         )
@@ -758,6 +766,7 @@ class CaseRecord:
             tables=[table.to_json() for table in self.whole_tables],
             scalars=final,
             curves=curves,
+            compilation=self.compilation and _compact(self.compilation),
         )
         return {**vars(saved), "params": self.params and asdict(self.params)}
 
@@ -782,6 +791,9 @@ class CaseRecord:
             rounds_ns = read_text(saved.rounds_ns, tuple[float, ...], "rounds_ns")
             attached = read_text(saved.attached, Mapping[str, Any], "attached")
         scalars = _scalars_of(saved, detail)
+        compilation = None
+        if saved.compilation is not None:
+            compilation = read_text(saved.compilation, Compilation, "compilation")
         tables = _tables_of(saved, detail)
         try:
             return cls(
@@ -796,6 +808,7 @@ class CaseRecord:
                 tables=tables,
                 tables_in=saved.tables_in,
                 scalars=scalars,
+                compilation=compilation,
                 notes=tuple(saved.notes),
                 attached=attached,
                 op_fail=tuple(saved.op_fail),
@@ -831,6 +844,7 @@ class SavedCase:
     # Two texts, because a comparison parses the final values only.
     scalars: str | None = None  # FinalScalars
     curves: str | None = None  # Curves
+    compilation: str | None = None  # Compilation
 
 
 @dataclass(frozen=True)

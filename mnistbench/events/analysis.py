@@ -12,6 +12,7 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED, OpKey, covered, is_communication
 from mnistbench.core.record import OpTable
+from mnistbench.events.compiled import name_compiled
 from mnistbench.events.content.formats import NoTraceError
 from mnistbench.events.from_file import ENDINGS, read
 from mnistbench.events.launches import Launches, unrecorded_launches
@@ -267,6 +268,7 @@ def linked_processes(path: Path) -> tuple[Trace, ...]:
     traces = split(read(path))
     for trace in traces:
         link(trace)
+        name_compiled(trace)
     return traces
 
 

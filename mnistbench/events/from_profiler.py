@@ -14,6 +14,7 @@ from typing import Any
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import LEFT_OUT, MEMORY, is_communication, is_runtime_call
 from mnistbench.core.record import OpTable, Temperature
+from mnistbench.events.compiled import CallsOfGraphs, name_compiled
 from mnistbench.events.links import link
 from mnistbench.events.model import (
     COPY,
@@ -71,6 +72,7 @@ def operation_table(
     temperature: Temperature = "warm",
     first_of_process: bool = False,
     profiler_ns: int = 0,
+    graphs: CallsOfGraphs | None = None,
 ) -> OpTable:
     """Return the operations of a profile with marked iterations, one sample per iteration.
 
@@ -81,8 +83,9 @@ def operation_table(
         temperature: ``cold`` if the profile is of the first iteration of the case.
         first_of_process: whether no case had run before in this process.
         profiler_ns: overhead of the profiler per operation call; 0: not measured.
+        graphs: that were compiled while it ran; None if they were not observed.
     """
-    trace = trace_of(profiler)
+    trace = trace_of(profiler, graphs)
     with gc_paused():
         both = host_and_device(
             trace,
@@ -98,12 +101,16 @@ def operation_table(
     )
 
 
-def trace_of(profiler: Any) -> Trace:
-    """Return the events of a ``torch.profiler.profile`` that has ended, with their links."""
+def trace_of(profiler: Any, graphs: CallsOfGraphs | None = None) -> Trace:
+    """Return the events of a ``torch.profiler.profile`` that has ended, with their links.
+
+    ``graphs`` are those that were compiled while it ran, which tell what compiled kernels compute.
+    """
     assert profiler.profiler is not None, "the profile has ended"
     with gc_paused():  # its searches take longer the more events there are
         trace = read(profiler.profiler)
         link(trace)
+        name_compiled(trace, graphs)
     return trace
 
 

@@ -25,6 +25,7 @@ from mnistbench.core.operation import (
 )
 from mnistbench.core.record import OpRow, OpTable, View, median_ns
 from mnistbench.events import model
+from mnistbench.events.compiled import name_of_device_event
 from mnistbench.events.model import DeviceEvent, MemoryRecord, Steps, ThreadEvent, Trace
 
 
@@ -115,7 +116,8 @@ def key_of(event: DeviceEvent) -> OpKey:
     UNATTRIBUTED.
     """
     if event.operation is not None:
-        return event.operation.key
+        name = name_of_device_event(event)
+        return (name, *event.operation.scope) if name else event.operation.key
     if event.launch is not None and event.launch.launches_graph:
         return event.launch.key
     if event.range is not None:

@@ -116,7 +116,6 @@ class _Names:
         self._project = project
         self._provider = provider
         self._modules = modules_of_files()
-        self._import_folders = sorted(filter(None, sys.path), key=len, reverse=True)
 
     def key(self, code: CodeType | str) -> OpKey | None:
         """Return name, phase and module of a function; None if it is not part of the call."""
@@ -135,26 +134,27 @@ class _Names:
     def sources(self, code: CodeType | str) -> Iterator[str]:
         """Yield file and line of a function of Python."""
         if isinstance(code, CodeType) and not self._provider.is_operator(code):
-            yield f"{self._shown(code.co_filename)}:{code.co_firstlineno}"
+            yield f"{shown_path(code.co_filename, self._project)}:{code.co_firstlineno}"
 
     def _module(self, file: str) -> str:
-        return module_of_file(file, self._modules) or self._shown(file)
+        return module_of_file(file, self._modules) or shown_path(file, self._project)
 
-    def _shown(self, file: str) -> str:
-        """Return the path of a file relative to the project.
 
-        If it is not the project's, relative to the folder that it is imported from: the same on
-        other machines.
-        """
-        path = Path(file)
-        if path.is_relative_to(self._project):
-            relative = path.relative_to(self._project)
-            if "site-packages" not in relative.parts:
-                return relative.as_posix()
-        for folder in self._import_folders:
-            if path.is_relative_to(folder):
-                return path.relative_to(folder).as_posix()
-        return file
+def shown_path(file: str, project: Path) -> str:
+    """Return the path of a file relative to the project.
+
+    If it is not the project's, relative to the folder that it is imported from: the same on other
+    machines.
+    """
+    path = Path(file)
+    if path.is_relative_to(project):
+        relative = path.relative_to(project)
+        if "site-packages" not in relative.parts:
+            return relative.as_posix()
+    for folder in sorted(filter(None, sys.path), key=len, reverse=True):
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return file
 
 
 def module_of_file(file: str, modules: Mapping[str, str]) -> str:

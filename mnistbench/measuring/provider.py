@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import CodeType
 
+    from mnistbench.core.compilation import Compilation
     from mnistbench.core.operation import Callers, OpKey
     from mnistbench.core.record import Environment, OpTable
     from mnistbench.measuring.calls import Call
@@ -52,6 +52,13 @@ OWN_FIXTURES = frozenset(declared.fixture for declared in PROVIDERS.values())
 Around = Callable[[Callable[[], object]], object]
 #: Yields once in each turn of the process.
 Turn = Callable[[], Iterable[None]]
+
+
+class CallProfile(NamedTuple):
+    """The operations of a call."""
+
+    tables: tuple[OpTable, ...]
+    compilation: Compilation | None  # what became of compiled code; None without any
 
 
 class Provider:
@@ -166,16 +173,16 @@ class Provider:
         """Run once; return which functions call each operation -> its self time, ns."""
         return {}
 
-    def tables_of_call(
+    def profile_of_call(
         self,
         call: Call,  # noqa: ARG002
         *,
         iterations: int,  # noqa: ARG002
         duration_ns: float,  # noqa: ARG002
         shapes: bool,  # noqa: ARG002
-    ) -> Iterator[OpTable]:
-        """Yield the tables of the operations of a call that takes ``duration_ns``, if any."""
-        yield from ()
+    ) -> CallProfile:
+        """Return the operations of a call that takes ``duration_ns``, if there are any."""
+        return CallProfile((), None)
 
     def visible_operators(self) -> AbstractContextManager[object]:
         """Return what makes functions of the operators of tensors, for cProfile, in the body."""

@@ -6,7 +6,7 @@ its time outside of them. Imports torch only after a test has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mnistbench.compare.criteria import thresholds_of
@@ -21,7 +21,9 @@ from mnistbench.pytest_plugin.session import timing_of
 if TYPE_CHECKING:
     import pytest
 
+    from mnistbench.core.compilation import Compilation
     from mnistbench.measuring.calls import Call
+    from mnistbench.measuring.provider import CallProfile
     from mnistbench.pytest_plugin.session import Session
 
 
@@ -68,10 +70,14 @@ def _record_of_call(
     """Return the record of a timed call; None if it runs nothing that a profiler sees."""
     stats = fixture.stats.stats
     tables: list[OpTable] = []
+    compilation: Compilation | None = None
     notes = []
     try:
+        profile = _profile(session, call, nanoseconds(stats.median))
+        tables.extend(profile.tables)
+        compilation = profile.compilation
         # An error keeps the tables before it.
-        tables.extend(_tables(session, item, call, nanoseconds(stats.median)))
+        tables.extend(_functions(session, item, call, nanoseconds(stats.median), tables))
     # A call that cannot be repeated: the timing is kept.
     except Exception as error:  # noqa: BLE001
         notes.append(f"not profiled: {type(error).__name__}: {first_line(error)}")
@@ -86,6 +92,7 @@ def _record_of_call(
         samples=1,
         rounds_ns=thin(tuple(map(nanoseconds, stats.data))),
         tables=tuple(tables),
+        compilation=compilation,
         notes=tuple(notes),
         op_fail=op_fail,
         case_fail=case_fail,
@@ -93,19 +100,28 @@ def _record_of_call(
     )
 
 
-def _tables(
-    session: Session, item: pytest.Item, call: Call, duration_ns: float
-) -> Iterator[OpTable]:
-    """Yield the tables of operations, if there are any, and the table of functions, if needed."""
+def _profile(session: Session, call: Call, duration_ns: float) -> CallProfile:
+    """Return the operations of a call."""
     options = session.options
-    operations_ns = 0
-    for table in imported_provider().tables_of_call(
+    return imported_provider().profile_of_call(
         call,
         iterations=options.op_iterations,
         duration_ns=duration_ns,
         shapes=options.op_shapes,
-    ):
-        yield table
+    )
+
+
+def _functions(
+    session: Session,
+    item: pytest.Item,
+    call: Call,
+    duration_ns: float,
+    tables: Sequence[OpTable],
+) -> Iterator[OpTable]:
+    """Yield the table of functions, unless most of the time is in operations of the tables."""
+    options = session.options
+    operations_ns = 0
+    for table in tables:
         if table.view == "host":
             columns = table.columns
             operations_ns = sum(

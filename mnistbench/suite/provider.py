@@ -11,7 +11,7 @@ import gc
 import hashlib
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import CodeType
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from mnistbench.core.machine import gc_paused
 from mnistbench.measuring.calls import Call
-from mnistbench.measuring.provider import PROVIDERS, Around, Provider, Turn
+from mnistbench.measuring.provider import PROVIDERS, Around, CallProfile, Provider, Turn
 from mnistbench.measuring.timing import Sample
 
 if TYPE_CHECKING:
     from mnistbench.core.operation import Callers, OpKey
-    from mnistbench.core.record import Environment, OpTable
+    from mnistbench.core.record import Environment
 
 
 class _Torch(Provider):
@@ -154,12 +154,12 @@ class _Torch(Provider):
 
         return callers_of_operations(run)
 
-    def tables_of_call(
+    def profile_of_call(
         self, call: Call, *, iterations: int, duration_ns: float, shapes: bool
-    ) -> Iterator[OpTable]:
+    ) -> CallProfile:
         from mnistbench.suite.measuring.profiling import profile_call
 
-        yield from profile_call(
+        return profile_call(
             call,
             iterations=iterations,
             duration_ns=duration_ns,

@@ -22,13 +22,16 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.profiler import ProfilerActivity, record_function
 
+from mnistbench.core.compilation import Compilation
 from mnistbench.core.errors import UsageError
-from mnistbench.core.operation import ITERATION, MODULE, PHASE
+from mnistbench.core.operation import COMPILED, ITERATION, MODEL, MODULE, NO_MODULE, PHASE
 from mnistbench.core.record import OpTable
 from mnistbench.events.from_profiler import operation_table, trace_of
 from mnistbench.measuring.calls import Call
+from mnistbench.measuring.provider import CallProfile
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.suite.measuring.case import Case, synchronizer
+from mnistbench.suite.measuring.compilation import Observed, observed_if, with_times
 from mnistbench.suite.workloads.step import Inference, Step
 
 #: Blocks of each kind, and calls per block. Disturbances only add time, so the fastest block is the
@@ -69,10 +72,17 @@ class WarmProfile:
     # Overhead of the profiler per operation call. It was measured before the profile: the events
     # of an accelerator are in the trace of the last profile only.
     profiler_ns: int
+    observed: Observed | None = None  # compiled code of the case; None without any
 
     def table(self) -> OpTable:
         """Return the operations, one sample per iteration."""
-        return operation_table(self.profiler, self.device, self.view, profiler_ns=self.profiler_ns)
+        return operation_table(
+            self.profiler,
+            self.device,
+            self.view,
+            profiler_ns=self.profiler_ns,
+            graphs=self.observed.graphs if self.observed else None,
+        )
 
     def export_trace(self, path: Path) -> None:
         """Write a Chrome trace, as long as no other profile has started."""
@@ -96,18 +106,19 @@ def profile_warm(
     device = case.params.device
     activities = activities_of(device, view)
     profiler_ns = cost_per_call(tuple(activities))
-    case.reset()
-    for _ in range(WARMUP_ITERATIONS):
-        case()
-    profiler = profile_iterations(
-        case,
-        iterations=iterations,
-        activities=activities,
-        shapes=shapes,
-        dropped=1,  # in which the profiler creates its buffers
-        dropped_after=int(communicates),
-    )
-    return WarmProfile(profiler, device, view, profiler_ns)
+    with observed_if(case.is_compiled, case, MODEL) as compiled:
+        case.reset()
+        for _ in range(WARMUP_ITERATIONS):
+            case()
+        profiler = profile_iterations(
+            case,
+            iterations=iterations,
+            activities=activities,
+            shapes=shapes,
+            dropped=1,  # in which the profiler creates its buffers
+            dropped_after=int(communicates),
+        )
+    return WarmProfile(profiler, device, view, profiler_ns, compiled)
 
 
 def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
@@ -119,17 +130,16 @@ def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
     with started(profiler):
         run()
     names = {event.name for event in trace_of(profiler).host}
-    return any("::" in name for name in names), any(
-        name.startswith(("Torch-Compiled", "CompiledFunction")) for name in names
-    )
+    is_compiled = COMPILED in names
+    return is_compiled or any("::" in name for name in names), is_compiled
 
 
 def profile_call(
     call: Call, *, iterations: int, duration_ns: float, device: str, shapes: bool = False
-) -> list[OpTable]:
+) -> CallProfile:
     """Return the operations of a warm call: host alone and, on an accelerator, with the device.
 
-    The list is empty without operations.
+    There are no tables without operations.
 
     A sample repeats a call whose ``duration_ns`` is short. ``shapes`` records the distinct input
     shapes of each operation.
@@ -138,23 +148,38 @@ def profile_call(
     with call.prepared() as run:
         has_operations, is_compiled = operations_of(run)
     if not has_operations:
-        return []
+        return CallProfile((), None)
+
+    def run_once() -> None:
+        with call.prepared() as run:
+            run()
+            synchronizer(torch.device(device))()
+
     tables = []
+    compilation: Compilation | None = None
     for view in views_of(device):
         activities = activities_of(device, view)
         profiler_ns = cost_per_call(tuple(activities))
         profiler = torch.profiler.profile(
             activities=activities, record_shapes=shapes, profile_memory=True
         )
-        with started(profiler), contextlib.nullcontext() if is_compiled else marked_calls():
+        with (
+            observed_if(is_compiled, run_once, NO_MODULE) as compiled,
+            started(profiler),
+            contextlib.nullcontext() if is_compiled else marked_calls(),
+        ):
             for number in range(1 + iterations):
                 mark = record_function(ITERATION) if number else contextlib.nullcontext()
                 with call.prepared() as run, mark, forward_range():
                     for _ in range(loops):
                         run()
                     synchronizer(torch.device(device))()
-        tables.append(WarmProfile(profiler, device, view, profiler_ns).table().of_one_call(loops))
-    return tables
+        profile = WarmProfile(profiler, device, view, profiler_ns, compiled)
+        tables.append(profile.table().of_one_call(loops))
+        compilation = compiled.compilation if compiled else None
+    if compilation:
+        compilation = with_times(compilation, run_once)
+    return CallProfile(tuple(tables), compilation)
 
 
 def activities_of(device: str, view: str) -> list[ProfilerActivity]:
@@ -273,8 +298,6 @@ Ranges = Callable[[str], AbstractContextManager[Any]]
 
 #: Module of the loss, which is not part of the model.
 LOSS = "(loss)"
-#: Module of operations in the outermost module's own forward, outside its children.
-MODEL = "(model)"
 
 _PHASE_OF_PART = {
     "zero_grad": "optimizer",
@@ -292,7 +315,7 @@ def marked(case: Case) -> Iterator[None]:
     Compiled code does not run module hooks, so the operations of a compiled model have no module.
     """
     assert case.runner is not None, "only a case with a runner is profiled per operation"
-    with in_ranges(case.runner, None if case.params.compile else case.model, record_function):
+    with in_ranges(case.runner, None if case.is_compiled else case.model, record_function):
         yield
 
 

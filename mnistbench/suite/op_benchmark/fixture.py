@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 
 from mnistbench.compare.criteria import thresholds_of
 from mnistbench.core import units
+from mnistbench.core.compilation import CompileTime
 from mnistbench.core.errors import UsageError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED
@@ -27,9 +29,16 @@ from mnistbench.core.record import KEY, CaseRecord, OpTable, nanoseconds, thin
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.pytest_plugin.session import SESSION, timing_of
 from mnistbench.suite.measuring.case import Case, build, fork_random, on_device, thread_count
+from mnistbench.suite.measuring.compilation import (
+    empty_cache,
+    forget_compiled,
+    logged,
+    timed_call,
+    with_times,
+)
 from mnistbench.suite.measuring.device_timing import event_ns
 from mnistbench.suite.measuring.environment import resolve_devices
-from mnistbench.suite.measuring.profiling import profile, profile_first_call, views_of
+from mnistbench.suite.measuring.profiling import profile_first_call, profile_warm, views_of
 from mnistbench.suite.op_benchmark.cases import CASES, PARAMETERS, WORKLOAD
 from mnistbench.suite.workloads.workload import Workload, params_of
 
@@ -190,6 +199,16 @@ class OpBenchmark:
 
 
 @dataclass(frozen=True)
+class FirstCalls:
+    """The first calls of a compiled case: with an empty cache, and with the cache that it filled."""
+
+    cold: CompileTime
+    warm: CompileTime
+    cache_hits: int  # graphs, in the second of both
+    cache_misses: int
+
+
+@dataclass(frozen=True)
 class Timed:
     """Results of the timed passes of a case."""
 
@@ -197,6 +216,8 @@ class Timed:
     device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
     # Operations of the first iteration.
     first_call: OpTable | None = field(default=None, repr=False)
+    # First calls of a compiled case, and what the cache had in the second one.
+    compiled: FirstCalls | None = None
 
 
 def time_case(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:
@@ -209,20 +230,36 @@ def time_case(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool)
         benchmark(case)
         return Timed()
     first_call = None
-    if case.runner is not None:
-        if cold:
-            first_call = profile_first_call(case, first_of_process=first_of_process)
-        for _ in range(WARMUP_ITERATIONS):
-            case()
-        case.reset()
-    try:
-        benchmark(case)
-    # pytest-benchmark sets this for an Exception only: it would save what Ctrl-C interrupted.
-    except BaseException:
-        benchmark.has_error = True
-        raise
-    rounds_ns = tuple(map(nanoseconds, benchmark.stats.stats.data))
-    return Timed(rounds_ns, device_times(case), first_call)
+    first_calls = None
+    has_own_cache = cold and case.runner is not None and case.params.compile
+    with empty_cache() if has_own_cache else nullcontext():
+        if case.runner is not None:
+            if cold:
+                with logged() as log:
+                    first_call = profile_first_call(case, first_of_process=first_of_process)
+                if has_own_cache:
+                    first_calls = _first_calls(case, log.time(first_call.iteration_ns[0]))
+            for _ in range(WARMUP_ITERATIONS):
+                case()
+            case.reset()
+        try:
+            benchmark(case)
+        # pytest-benchmark sets this for an Exception only: it would save what Ctrl-C interrupted.
+        except BaseException:
+            benchmark.has_error = True
+            raise
+        rounds_ns = tuple(map(nanoseconds, benchmark.stats.stats.data))
+        device_ns = device_times(case)
+    return Timed(rounds_ns, device_ns, first_call, first_calls)
+
+
+def _first_calls(case: Case, cold: CompileTime) -> FirstCalls:
+    """Compile a case again, with the cache that its first call has filled."""
+    forget_compiled()
+    case.reset()
+    warm, log = timed_call(case)
+    hits, misses = log.cache
+    return FirstCalls(cold, warm, hits, misses)
 
 
 def device_times(case: Case) -> tuple[int, ...]:
@@ -254,12 +291,22 @@ def operation_tables(config: pytest.Config, case: Case, timed: Timed) -> dict[st
     options = config.stash[SESSION].options
     if case.runner is None or options.no_op_profile:
         return {}
-    cold = [timed.first_call] if timed.first_call else []
-    warm = [
-        profile(case, iterations=options.op_iterations, view=view, shapes=options.op_shapes)
-        for view in views_of(case.params.device)
-    ]
-    return {"operation_tables": [*cold, *warm]}
+    tables = [timed.first_call] if timed.first_call else []
+    compilation = None
+    for view in views_of(case.params.device):
+        profile = profile_warm(
+            case, iterations=options.op_iterations, view=view, shapes=options.op_shapes
+        )
+        tables.append(profile.table())
+        if profile.observed:
+            compilation = profile.observed.compilation
+    if compilation is None:
+        return {"operation_tables": tables}
+    if timed.compiled:
+        compilation = replace(compilation, **vars(timed.compiled))
+    else:  # the model compiles itself: its first call had the cache of earlier runs
+        compilation = with_times(compilation, case)
+    return {"operation_tables": tables, "compilation": compilation}
 
 
 def training_scalars(config: pytest.Config, case: Case, timed: Timed) -> dict[str, Any]:

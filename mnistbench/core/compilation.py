@@ -1,0 +1,253 @@
+"""What torch.compile made of a case: graphs, graph breaks and recompilations, which are counted.
+
+Times of compilation are here, too; they are timed, not counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mnistbench.core import units
+
+#: Parts of a function that are compiled one after the other.
+FORWARD_PART = "forward"
+BACKWARD_PART = "backward"
+
+#: The longest text of a reason in a line, in characters.
+LONGEST_REASON = 120
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class CodePlace:
+    """A line of the user's code."""
+
+    path: str  # of its file, relative to the folder that it is imported from
+    line: int
+    function: str  # its name
+
+    def __str__(self) -> str:
+        """Return ``model.py:13``."""
+        return f"{self.path}:{self.line}"
+
+    @property
+    def without_line(self) -> str:
+        """The place as two commits have it in common: ``forward of model.py``."""
+        return f"{self.function} of {self.path}"
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """A place at which tracing ends, so that a function becomes several graphs."""
+
+    reason: str  # one line, as PyTorch gives it
+    place: CodePlace
+
+
+@dataclass(frozen=True)
+class Recompilation:
+    """A guard that failed, so that a function was compiled again."""
+
+    guard: str  # that failed first, as PyTorch gives it: ``self.k == 0``
+    place: CodePlace  # where the value is used, or the compiled function
+    times: int = 1  # how often the guard failed, with any values
+
+
+@dataclass(frozen=True)
+class CompiledGraph:
+    """A graph and what was generated for it."""
+
+    place: CodePlace  # of the function that was traced
+    part: str  # FORWARD_PART or BACKWARD_PART
+    operations: int  # calls in the graph that is compiled
+    kernels: int  # generated ones that it calls
+    library_calls: int
+    fallbacks: tuple[str, ...] = ()  # operations for which ATen is called, in order
+
+
+@dataclass(frozen=True)
+class CompileTime:
+    """The time of a first call, in its parts, in nanoseconds."""
+
+    tracing_ns: int  # Dynamo: bytecode to graph, and guards
+    backend_ns: int  # AOTAutograd and the passes of the backend
+    build_ns: int  # kernels: generated, and built or loaded
+    run_ns: int  # the call itself
+
+    @property
+    def compile_ns(self) -> int:
+        """The time of compilation."""
+        return self.tracing_ns + self.backend_ns + self.build_ns
+
+    @property
+    def total_ns(self) -> int:
+        """The time of the call."""
+        return self.compile_ns + self.run_ns
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What torch.compile made of a case, in a fixed number of calls."""
+
+    graphs: tuple[CompiledGraph, ...] = ()
+    breaks: tuple[GraphBreak, ...] = ()
+    recompilations: tuple[Recompilation, ...] = ()
+    cuda_graphs: str = ""  # "used", or why they were skipped; empty if nothing asked for them
+    cache_hits: int = 0  # graphs that the FX graph cache had in a first call after another one
+    cache_misses: int = 0
+    cold: CompileTime | None = None  # first call with an empty cache; None: not measured
+    warm: CompileTime | None = None  # first call with the cache that this one filled
+    notes: tuple[str, ...] = ()  # what this version of PyTorch does not tell
+
+    @property
+    def summary(self) -> str:
+        """The counts in one line."""
+        counts = [
+            units.counted(len(self.graphs), "graph"),
+            f"{units.counted(self.n_operations, 'operation')} in "
+            f"{units.counted(self.n_kernels, 'generated kernel')} and "
+            f"{units.counted(self.n_library_calls, 'library call')}",
+            units.counted(len(self.breaks), "graph break"),
+            units.counted(self.n_recompilations, "recompilation"),
+        ]
+        if self.cuda_graphs:
+            counts.append(f"CUDA graphs {self.cuda_graphs}")
+        return ", ".join(counts)
+
+    @property
+    def n_operations(self) -> int:
+        """Calls in all graphs."""
+        return sum(graph.operations for graph in self.graphs)
+
+    @property
+    def n_kernels(self) -> int:
+        """Generated kernels that all graphs call."""
+        return sum(graph.kernels for graph in self.graphs)
+
+    @property
+    def n_library_calls(self) -> int:
+        """Calls of libraries and of ATen in all graphs."""
+        return sum(graph.library_calls for graph in self.graphs)
+
+    @property
+    def n_recompilations(self) -> int:
+        """How often a function was compiled again."""
+        return sum(again.times for again in self.recompilations)
+
+
+def lines_of(compilation: Compilation) -> Iterator[str]:
+    """Yield what is shown below the table of a case, a line each."""
+    yield f"compiled: {compilation.summary}"
+    for broken in compilation.breaks:
+        yield f"graph break at {broken.place}: {units.cut(broken.reason, LONGEST_REASON)}"
+    for again in compilation.recompilations:
+        times = f" ({again.times} times)" if again.times > 1 else ""
+        guard = units.cut(again.guard, LONGEST_REASON)
+        yield f"recompiled {again.place.function}, {again.place}: not {guard}{times}"
+    if fallbacks := _fallbacks(compilation):
+        yield f"no kernel is generated for {', '.join(sorted(fallbacks))}: ATen computes it"
+    for name, time in (("empty", compilation.cold), ("filled", compilation.warm)):
+        if time is not None:
+            yield f"first call with {name} cache: {time_text(time)}"
+    if compilation.warm is not None:
+        hits = compilation.cache_hits
+        yield f"FX graph cache: {hits} of {hits + compilation.cache_misses} graphs found"
+    yield from compilation.notes
+
+
+def time_text(time: CompileTime) -> str:
+    """Return ``15.8 s (tracing 0.5 s, backend 1.2 s, generation and build 13.9 s, run 0.2 s)``."""
+    parts = (
+        ("tracing", time.tracing_ns),
+        ("backend", time.backend_ns),
+        ("generation and build", time.build_ns),
+        ("run", time.run_ns),
+    )
+    shown = ", ".join(f"{name} {units.duration(ns)}" for name, ns in parts)
+    return f"{units.duration(time.total_ns)} ({shown})"
+
+
+def _fallbacks(compilation: Compilation) -> Counter[str]:
+    return Counter(name for graph in compilation.graphs for name in graph.fallbacks)
+
+
+# ---- Differences ---------------------------------------------------------------------------------
+
+
+#: What breaks a graph, or has a function compiled again.
+_Cause = TypeVar("_Cause", GraphBreak, Recompilation)
+
+
+@dataclass(frozen=True)
+class CompilationDifference:
+    """What differs between the compilations of two sides, and the line that is its cause."""
+
+    text: str
+    place: CodePlace | None = None  # of the cause, in the code of the side that has it
+    in_head: bool = True  # False: only the base has the cause
+
+
+def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDifference]:
+    """Yield what differs exactly, the causes first: breaks, recompilations, fallbacks, counts.
+
+    Lines are not compared: a comment above a function moves them.
+    """
+    yield from _causes(
+        {(broken.reason, broken.place.without_line): broken for broken in base.breaks},
+        {(broken.reason, broken.place.without_line): broken for broken in head.breaks},
+        lambda broken: (
+            f"graph break at {broken.place} ({units.cut(broken.reason, LONGEST_REASON)})"
+        ),
+    )
+    yield from _causes(
+        {_identity(again): again for again in base.recompilations},
+        {_identity(again): again for again in head.recompilations},
+        lambda again: (
+            f"recompilation of {again.place.function} at {again.place} "
+            f"({units.cut(again.guard, LONGEST_REASON)} fails)"
+        ),
+    )
+    before, after = _fallbacks(base), _fallbacks(head)
+    for name in sorted({*before, *after}):
+        if before[name] != after[name]:
+            yield CompilationDifference(f"calls of ATen's {name}: {before[name]} -> {after[name]}")
+    for name, base_count, head_count in (
+        ("graphs", len(base.graphs), len(head.graphs)),
+        ("graph breaks", len(base.breaks), len(head.breaks)),
+        ("recompilations", base.n_recompilations, head.n_recompilations),
+        ("operations of the graphs", base.n_operations, head.n_operations),
+        ("generated kernels", base.n_kernels, head.n_kernels),
+        ("library calls", base.n_library_calls, head.n_library_calls),
+        ("CUDA graphs", base.cuda_graphs or "not used", head.cuda_graphs or "not used"),
+    ):
+        if base_count != head_count:
+            yield CompilationDifference(f"{name}: {base_count} -> {head_count}")
+
+
+def _identity(again: Recompilation) -> tuple[str, str]:
+    """Return what two commits have in common: the guard without its values, and the place."""
+    return (without_values(again.guard), again.place.without_line)
+
+
+def without_values(guard: str) -> str:
+    """Return a guard without numbers: ``self.k == 0`` and ``self.k == 1`` fail for one reason."""
+    return _NUMBER.sub("N", guard)
+
+
+def _causes(
+    base: Mapping[tuple[str, str], _Cause],
+    head: Mapping[tuple[str, str], _Cause],
+    text: Callable[[_Cause], str],
+) -> Iterator[CompilationDifference]:
+    """Yield the causes that one side alone has, those of the head first."""
+    for key, cause in head.items():
+        if key not in base:
+            yield CompilationDifference(f"new: {text(cause)}", cause.place)
+    for key, cause in base.items():
+        if key not in head:
+            yield CompilationDifference(f"vanished: {text(cause)}", cause.place, in_head=False)

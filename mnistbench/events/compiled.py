@@ -1,0 +1,132 @@
+"""Names the events of compiled code by what they are: fused kernels, library calls and the rest.
+
+torch.compile gives its events hashes, numbers of graphs and numbers of kernels. Any edit of the
+program changes these, so rows of two commits could not be paired.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from mnistbench.core.compilation import BACKWARD_PART, FORWARD_PART
+from mnistbench.core.operation import (
+    COMPILED,
+    COMPILED_CALL,
+    COMPILED_REGION,
+    FUSED,
+    GRAPH_PREFIX,
+    Scope,
+    compiled_name,
+)
+from mnistbench.events.model import OPERATION, DeviceEvent, ThreadEvent, Trace
+
+#: Begins the name of the node of autograd that runs the backward part of a compiled function.
+_BACKWARD_NODE = "CompiledFunctionBackward"
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """A call of a generated kernel, or of a library, in a compiled graph."""
+
+    event: str  # the name of its event, without the number of the graph
+    name: str  # of its row
+    module: str
+
+
+#: Number of the compilation, as the profiler shows it ("0/0"), and part -> calls in order.
+CallsOfGraphs = Mapping[tuple[str, str], tuple[KernelCall, ...]]
+
+
+def name_compiled(trace: Trace, graphs: CallsOfGraphs | None = None) -> None:
+    """Rename the events of compiled code, and set their modules where the graphs tell them.
+
+    Links and scopes are set: the names of the profiler decide them.
+
+    Args:
+        trace: all events of compiled code are renamed.
+        graphs: of the compilations that ran; None if they were not observed.
+    """
+    if graphs:
+        _set_modules(trace, graphs)
+    for event in trace.host:
+        if event.kind == OPERATION:
+            event.name = compiled_name(event.name)
+
+
+def _set_modules(trace: Trace, graphs: CallsOfGraphs) -> None:
+    """Name the calls of each graph, and set their modules."""
+    children: dict[int, list[ThreadEvent]] = defaultdict(list)
+    for event in trace.kept_host:
+        if event.caller is not None:
+            children[id(event.caller)].append(event)
+    compilation_of_sequence: dict[int, str] = {}
+    for event in trace.kept_host:
+        if (
+            event.sequence is not None
+            and not event.is_backward
+            and (region := _region_around(event))
+        ):
+            compilation_of_sequence.setdefault(event.sequence, region)
+    for event in trace.kept_host:
+        if event.name.startswith(COMPILED_CALL):
+            key = _graph_of(event, compilation_of_sequence)
+            if key in graphs:
+                _name_calls(children[id(event)], graphs[key], children)
+
+
+def _region_around(event: ThreadEvent) -> str:
+    """Return the compilation of the region around an event; empty outside of all."""
+    region = event.enclosing(COMPILED_REGION)
+    return region.name.removeprefix(COMPILED_REGION).strip() if region else ""
+
+
+def _graph_of(call: ThreadEvent, compilation_of_sequence: Mapping[int, str]) -> tuple[str, str]:
+    """Return the compilation and the part of a graph that is called."""
+    node = call.enclosing(_BACKWARD_NODE)
+    if node is None:
+        return _region_around(call), FORWARD_PART
+    sequence = node.sequence if node.sequence is not None else -1
+    return compilation_of_sequence.get(sequence, ""), BACKWARD_PART
+
+
+def _name_calls(
+    events: list[ThreadEvent],
+    calls: tuple[KernelCall, ...],
+    children: Mapping[int, list[ThreadEvent]],
+) -> None:
+    """Name the events of one call of a graph: the nth event of a name is the nth call of it."""
+    waiting: dict[str, list[KernelCall]] = defaultdict(list)
+    for call in reversed(calls):
+        waiting[call.event].append(call)
+    for event in events:
+        of_name = waiting.get(GRAPH_PREFIX.sub("", event.name))
+        if not of_name:
+            continue
+        call = of_name.pop()
+        event.name = call.name
+        for part in _with_callees(event, children):
+            part.scope = Scope(part.scope.phase, call.module)
+
+
+def _with_callees(
+    event: ThreadEvent, children: Mapping[int, list[ThreadEvent]]
+) -> Iterator[ThreadEvent]:
+    """Yield an event and all that it calls."""
+    remaining = [event]
+    while remaining:
+        event = remaining.pop()
+        yield event
+        remaining += children.get(id(event), ())
+
+
+def name_of_device_event(event: DeviceEvent) -> str:
+    """Return the row of a kernel that a compiled graph launches itself; empty for others.
+
+    A CUDA graph launches generated kernels and those of libraries at once.
+    """
+    if event.operation is None or event.operation.name != COMPILED:
+        return ""
+    name = compiled_name(event.name)
+    return name if name.startswith(FUSED) else ""
