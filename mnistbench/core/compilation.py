@@ -108,16 +108,23 @@ class Compilation:
     def summary(self) -> str:
         """The counts in one line."""
         counts = [
-            units.counted(len(self.graphs), "graph"),
-            f"{units.counted(self.n_operations, 'operation')} in "
-            f"{units.counted(self.n_kernels, 'generated kernel')} and "
-            f"{units.counted(self.n_library_calls, 'library call')}",
+            units.counted(self.n_graphs, "graph"),
+            (
+                f"{units.counted(self.n_operations, 'operation')} in "
+                f"{units.counted(self.n_kernels, 'generated kernel')} and "
+                f"{units.counted(self.n_library_calls, 'library call')}"
+            ),
             units.counted(len(self.breaks), "graph break"),
             units.counted(self.n_recompilations, "recompilation"),
         ]
         if self.cuda_graphs:
             counts.append(f"CUDA graphs {self.cuda_graphs}")
         return ", ".join(counts)
+
+    @property
+    def n_graphs(self) -> int:
+        """Graphs of functions; the backward part of one is not counted again."""
+        return sum(graph.part == FORWARD_PART for graph in self.graphs)
 
     @property
     def n_operations(self) -> int:
@@ -143,6 +150,7 @@ class Compilation:
 def lines_of(compilation: Compilation) -> Iterator[str]:
     """Yield what is shown below the table of a case, a line each."""
     yield f"compiled: {compilation.summary}"
+    yield "kernels are named in a compilation of its own; the time without the profiler is not its"
     for broken in compilation.breaks:
         yield f"graph break at {broken.place}: {units.cut(broken.reason, LONGEST_REASON)}"
     for again in compilation.recompilations:
@@ -217,7 +225,7 @@ def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDif
         if before[name] != after[name]:
             yield CompilationDifference(f"calls of ATen's {name}: {before[name]} -> {after[name]}")
     for name, base_count, head_count in (
-        ("graphs", len(base.graphs), len(head.graphs)),
+        ("graphs", base.n_graphs, head.n_graphs),
         ("graph breaks", len(base.breaks), len(head.breaks)),
         ("recompilations", base.n_recompilations, head.n_recompilations),
         ("operations of the graphs", base.n_operations, head.n_operations),

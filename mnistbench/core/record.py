@@ -766,7 +766,7 @@ class CaseRecord:
             tables=[table.to_json() for table in self.whole_tables],
             scalars=final,
             curves=curves,
-            compilation=self.compilation and _compact(self.compilation),
+            compilation=_compact(self.compilation) if self.compilation else None,
         )
         return {**vars(saved), "params": self.params and asdict(self.params)}
 

@@ -7,9 +7,10 @@ table of functions is of one case.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mnistbench.core import units
+from mnistbench.core.compilation import lines_of
 from mnistbench.core.operation import CALLS, operation_cells, operation_name
 from mnistbench.core.params import CALL, REFERENCE, device_label
 from mnistbench.core.record import CaseRecord, OpRow, OpTable, median_ns
@@ -65,7 +66,7 @@ def batch_size_table(records: Sequence[CaseRecord], top: int) -> Table:
     step = "" if params.step == REFERENCE else f", {params.step} step"
     title = (
         f"{params.phase} {params.workload} on {params.dataset}, {params.device}, "
-        f"{params.dtype}{step}"
+        f"{params.dtype}{step}{', compiled' if params.compile else ''}"
     )
     times = [f"b{record.known_params.batch_size}" for record in records]
     if params.phase == CALL:
@@ -105,9 +106,9 @@ def batch_size_table(records: Sequence[CaseRecord], top: int) -> Table:
         ),
         numbers_from=3,
         lines=tuple(
-            f"{name}: {line}" if len(times) > 1 else line
+            units.printable(f"{name}: {line}" if len(times) > 1 else line)
             for name, record, table in zip(times, records, tables, strict=True)
-            if (line := _far_from_wall_time(record, table, "operations"))
+            for line in _lines(record, table)
         ),
     )
 
@@ -178,6 +179,14 @@ def _untraced(records: Iterable[CaseRecord]) -> str:
     """Return the name of the time of pytest-benchmark, whose timer may measure another one."""
     clocks = {record.timing.clock for record in records if record.timing}
     return f"{' or '.join(sorted(clocks)) or 'wall'} time without the profiler"
+
+
+def _lines(record: CaseRecord, table: OpTable) -> Iterator[str]:
+    """Yield what is said of a case below its table of operations."""
+    if line := _far_from_wall_time(record, table, "operations"):
+        yield line
+    if record.compilation:
+        yield from lines_of(record.compilation)
 
 
 def _far_from_wall_time(record: CaseRecord, table: OpTable, rows: str) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import operator
 import os
 import re
 import sys
@@ -78,7 +79,6 @@ class _Graph:
     compilation: str  # "0/0"
     part: str
     nodes: Mapping[str, _Node]  # by name; empty if they are not known
-    operations: int
     # Name of a kernel, as provenance has it, and the nodes that it computes, in the order of calls.
     calls: list[tuple[str, Sequence[str]]] = field(default_factory=list)
 
@@ -102,6 +102,7 @@ class CompilationLog(logging.Handler):
         self._graphs: list[_Graph] = []
         self._nodes: dict[str, _Node] = {}  # of the graph that is being compiled
         self._part = FORWARD_PART
+        self._earlier_calls: frozenset[str] = frozenset()  # of graphs before
         self._cache: Counter[str] = Counter()  # hit, miss, bypass
         self._cuda_graphs_skipped: list[str] = []
         self._notes: list[str] = []
@@ -152,9 +153,12 @@ class CompilationLog(logging.Handler):
             _Graph(
                 _compilation_of(metadata),
                 self._part,
-                dict(self._nodes),
-                operations=len(self._nodes),
-                calls=[(name, tuple(nodes)) for name, nodes in calls.items()],
+                self._nodes,
+                calls=[
+                    (name, tuple(nodes))
+                    for name, nodes in calls.items()
+                    if name not in self._earlier_calls
+                ],
             )
         )
 
@@ -174,7 +178,11 @@ class CompilationLog(logging.Handler):
 
     def note_graph(self, graph: torch.fx.Graph) -> None:
         """Keep the nodes of a graph that Inductor is about to compile."""
+        from torch._inductor import debug
+
         self._nodes, self._part = _nodes_of(graph)
+        # Those of backward parts are kept together.
+        self._earlier_calls = frozenset(debug._inductor_triton_kernel_to_post_grad_node_info)  # noqa: SLF001
 
     # ---- Results ---------------------------------------------------------------------------------
 
@@ -208,8 +216,13 @@ class CompilationLog(logging.Handler):
     def compilation(self) -> Compilation:
         """Return what was compiled so far."""
         places = self._places()
+        # Of a function that was compiled again, the newest graphs are those in use.
+        newest = {
+            (graph.compilation.partition("/")[0], graph.part): graph
+            for graph in sorted(self._graphs, key=lambda graph: _numbers(graph.compilation))
+        }
         return Compilation(
-            graphs=tuple(self._compiled(graph, places) for graph in self._graphs),
+            graphs=tuple(self._compiled(graph, places) for graph in newest.values()),
             breaks=tuple(self._breaks.values()),
             recompilations=self._recompilations(places),
             notes=tuple(self._notes),
@@ -233,7 +246,7 @@ class CompilationLog(logging.Handler):
         return CompiledGraph(
             places.get(graph.compilation, CodePlace("", 0, "")),
             graph.part,
-            operations=graph.operations,
+            operations=len(graph.nodes),
             kernels=len(names) - len(library),
             library_calls=len(library),
             fallbacks=tuple(_event_of(name) for name in library if not name.startswith(_LIBRARY)),
@@ -363,7 +376,7 @@ def _nodes_of(graph: torch.fx.Graph) -> tuple[dict[str, _Node], str]:
     )
     nodes: dict[str, _Node] = {}
     for node in graph.nodes:
-        if node.op != "call_function":
+        if node.op != "call_function" or node.target is operator.getitem:
             continue
         module = _module_of(node)
         if module is None and is_backward:

@@ -200,7 +200,7 @@ class OpBenchmark:
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """The first calls of a compiled case: with an empty cache, and with the cache that it filled."""
+    """The first calls of a compiled case: with an empty cache, and with the filled one."""
 
     cold: CompileTime
     warm: CompileTime

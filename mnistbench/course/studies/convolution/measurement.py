@@ -155,9 +155,11 @@ def kernels(case: WayCase, device: str) -> tuple[str, ...]:
     Each name comes once, in the order of the operations.
     """
     call = Call(call_of(WAYS[case.way], case.sizes, getattr(torch, case.dtype), device))
-    tables = profile_call(call, iterations=1, duration_ns=PROFILED_NS, device=device)
+    profile = profile_call(call, iterations=1, duration_ns=PROFILED_NS, device=device)
     return tuple(
-        dict.fromkeys(name for table in tables for row in table.rows for name in row.kernels)
+        dict.fromkeys(
+            name for table in profile.tables for row in table.rows for name in row.kernels
+        )
     )
 
 
