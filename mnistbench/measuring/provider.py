@@ -145,11 +145,11 @@ class Provider:
     def profiled(
         self,
         run: Callable[[], object],
-        marks: AbstractContextManager[object],
         device: str,
         one_turn: Turn,
         turns: Iterable[None],
         *,
+        is_compiled: bool,
         around: Around = lambda run: run(),
         loops: int = 1,
     ) -> dict[str, Any]:
@@ -157,10 +157,10 @@ class Provider:
 
         Args:
             run: an iteration, which makes ``loops`` calls.
-            marks: entered while the profiler runs.
             device: of the operations.
-            one_turn: turns in which buffers of the profiler are made.
+            one_turn: turns in which code is compiled, and buffers of the profiler are made.
             turns: of the profiled iterations.
+            is_compiled: whether the calls run compiled code.
             around: calls an iteration with what precedes and follows it.
             loops: calls of an iteration; counts and times are those of one.
         """

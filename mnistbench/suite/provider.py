@@ -6,6 +6,7 @@ processes need little.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import hashlib
@@ -18,6 +19,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from mnistbench.core.machine import gc_paused
+from mnistbench.core.operation import NO_MODULE
 from mnistbench.measuring.calls import Call
 from mnistbench.measuring.provider import PROVIDERS, Around, CallProfile, Provider, Turn
 from mnistbench.measuring.timing import Sample
@@ -134,18 +136,30 @@ class _Torch(Provider):
     def profiled(
         self,
         run: Callable[[], object],
-        marks: AbstractContextManager[object],
         device: str,
         one_turn: Turn,
         turns: Iterable[None],
         *,
+        is_compiled: bool,
         around: Around = lambda run: run(),
         loops: int = 1,
     ) -> dict[str, Any]:
         from mnistbench.suite.workload_case import columns, profiled
 
-        table = profiled(run, marks, device, one_turn, turns, around=around)
-        return columns(table.of_one_call(loops))
+        profile = profiled(
+            run,
+            self._marks,
+            device,
+            one_turn,
+            turns,
+            compiled=lambda: is_compiled,
+            outside=NO_MODULE,
+            around=around,
+        )
+        return columns(profile, loops)
+
+    def _marks(self, *, is_compiled: bool) -> AbstractContextManager[object]:
+        return contextlib.nullcontext() if is_compiled else self.marks_of_modules()
 
     def callers_of_operations(
         self, run: Callable[[], object]

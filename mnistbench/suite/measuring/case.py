@@ -6,7 +6,6 @@ A callable that runs one iteration and waits for the device.
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +19,6 @@ from torch import nn
 
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import FAST, REFERENCE, Params
-from mnistbench.suite.measuring.compilation import has_compiled
 from mnistbench.suite.workloads import data
 from mnistbench.suite.workloads.adadelta import Optimizer
 from mnistbench.suite.workloads.data import Batch
@@ -66,13 +64,6 @@ class Case:
         it.
         """
         self._restore()
-
-    @functools.cached_property
-    def is_compiled(self) -> bool:
-        """Whether torch.compile compiles code of the case; a model may do so by itself."""
-        from mnistbench.suite.measuring.profiling import operations_of  # it imports this module
-
-        return self.params.compile or (has_compiled() and operations_of(self)[1])
 
     @property
     def parameter_count(self) -> int:
