@@ -114,9 +114,17 @@ class Provider:
         """Return the memory of all tensors, in bytes."""
         return 0
 
-    def why_not_followed(self) -> str:
-        """Return why the functions of a test cannot be followed, such as that it compiles them."""
-        return ""
+    def compilations(self) -> int:
+        """Return how many functions this process has compiled; they are not seen to run."""
+        return 0
+
+    def run_eagerly(self) -> AbstractContextManager[object]:
+        """Run compiled functions as they are written in the body."""
+        return contextlib.nullcontext()
+
+    def is_of_compiler(self, file: str) -> bool:  # noqa: ARG002
+        """Return whether a file of the framework compiles functions."""
+        return False
 
     # ---- A call ----------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import gc
 import hashlib
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,20 @@ from mnistbench.measuring.timing import Sample
 if TYPE_CHECKING:
     from mnistbench.core.operation import Callers, OpKey
     from mnistbench.core.record import Environment
+
+
+#: Packages and modules of torch that compile functions: they read sources, to show them, and start
+#: compilers of C++.
+_COMPILERS = (
+    "_dynamo/",
+    "_functorch/",
+    "_guards.py",
+    "_inductor/",
+    "_logging/",
+    "_subclasses/",
+    "fx/",
+    "utils/_traceback.py",
+)
 
 
 class _Torch(Provider):
@@ -99,10 +114,20 @@ class _Torch(Provider):
 
         return sum(live_storages().values())
 
-    def why_not_followed(self) -> str:
+    def compilations(self) -> int:
+        # Without an import of torch: a process may not need it.
         utils = sys.modules.get("torch._dynamo.utils")
-        has_compiled = utils is not None and utils.counters["frames"]["total"]
-        return "is compiled by torch.compile, whose code is not followed" if has_compiled else ""
+        return int(utils.counters["frames"]["total"]) if utils else 0
+
+    def run_eagerly(self) -> AbstractContextManager[object]:
+        import torch
+
+        stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+        return stance
+
+    def is_of_compiler(self, file: str) -> bool:
+        folder = os.path.dirname(sys.modules["torch"].__file__ or "")  # noqa: PTH120
+        return file.startswith(tuple(os.path.join(folder, name) for name in _COMPILERS))  # noqa: PTH118
 
     # ---- A call ----------------------------------------------------------------------------------
 

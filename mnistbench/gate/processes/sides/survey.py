@@ -255,17 +255,20 @@ class _Survey:
         listed = self.cases[case.node_id] = ListedCase(case.label, dict(vars(case.params)))
         side_case = case.make()
         try:
-            if case.is_plain:
-                if why := self._call(side_case, listed):
-                    self.unmeasurable[case.node_id] = why
-                    del self.cases[case.node_id]
-                    return
-            else:
-                self._measure_memory(side_case, listed)
-            self._find_paths(side_case, listed)
+            with self._follower.compiled():
+                if case.is_plain:
+                    if why := self._call(side_case, listed):
+                        self.unmeasurable[case.node_id] = why
+                        del self.cases[case.node_id]
+                        return
+                else:
+                    self._measure_memory(side_case, listed)
+                self._find_paths(side_case, listed)
         except CaseError as error:
             self.failed[case.node_id] = error.why
             del self.cases[case.node_id]
+            return
+        self._follower.follow_eagerly(SideRun(self._side, side_case).run_case)
 
     def growth_bytes(self) -> int:
         """Return by how many bytes the process grew while its cases ran; 0 if that is unknown."""
