@@ -139,6 +139,8 @@ def _between(
                 f"--between: {side} has no case with {name} {value}: measure it, or name another "
                 "run"
             )
+    if name == "compile":
+        base_runs = _compiled_alike(base_runs, head_runs)
     renamed_bases = [_with_parameter(run, name, head_value) for run in base_runs]
     return renamed_bases, head_runs[-1], head_runs[:-1]
 

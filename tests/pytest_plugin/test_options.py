@@ -75,6 +75,7 @@ def test_options_decide_what_is_measured(project):
         "seed": 5,
         "dataset": "synthetic",
         "step": "reference",
+        "compile_with": "",
     }
     assert second["params"]["batch_size"] == 3
     warm = CaseRecord.from_json(second).table("warm")
