@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mnistbench.core.compile_settings import arguments_of
 from mnistbench.core.errors import UsageError
 
 #: What a case does once per call. ``forward``: the model in eval mode, inference. ``step``: one
@@ -68,8 +67,13 @@ class Params:
             raise UsageError(f"batch size {self.batch_size} is below 1: give a number of samples")
         if self.threads < 1:
             raise UsageError(f"threads {self.threads} is below 1: give a number of threads")
+        if self.compile_with:
+            self._check_compile_with()
 
-        if self.compile_with and not self.compile:
+    def _check_compile_with(self) -> None:
+        from mnistbench.core.compile_settings import arguments_of  # few commands see such cases
+
+        if not self.compile:
             raise UsageError(f"compile_with {self.compile_with!r}: needs compile True")
         try:
             arguments_of(self.compile_with)
