@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mnistbench.core.compile_settings import read_settings, settings_text
 from mnistbench.core.options import option, several, some_of, switch_with_value
 from mnistbench.core.params import REFERENCE, STEPS, device_label
 from mnistbench.suite import case_options
+
+
+def _compile_settings(text: str) -> Mapping[str, Any]:
+    from mnistbench.core.compile_settings import read_settings  # every session imports this module
+
+    return read_settings(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +62,7 @@ class CaseOptions:
     # True: with the settings of each workload; else the arguments of torch.compile.
     compile: bool | Mapping[str, Any] = switch_with_value(
         "--bench-compile",
-        read_settings,
+        _compile_settings,
         (
             "compile every model with torch.compile; settings replace those of the workloads: a "
             "comma list of a mode (default, reduce-overhead, max-autotune or "
@@ -86,5 +91,9 @@ class CaseOptions:
 
     def device_label(self, device: str) -> str:
         """Return the device's part of a test id, in which no workload's own settings are."""
-        compile_with = settings_text(self.compile_arguments or {})
+        compile_with = ""
+        if self.compile_arguments:
+            from mnistbench.core.compile_settings import settings_text
+
+            compile_with = settings_text(self.compile_arguments)
         return device_label(device, self.dtype, bool(self.compile), compile_with=compile_with)
