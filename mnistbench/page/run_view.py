@@ -225,7 +225,8 @@ def _facts(case: CaseRecord, rounds: str) -> Iterable[tuple[str, str]]:
         yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
         yield "samples per iteration", units.count(case.samples)
     threads = units.threads(params.threads)
-    variants = (", compiled" if params.compile else "") + (
+    with_settings = f" with {params.compile_with}" if params.compile_with else ""
+    variants = (f", compiled{with_settings}" if params.compile else "") + (
         f", {params.step} step" if params.step != REFERENCE else ""
     )
     workload_settings = f", {params.dtype}, {threads}, seed {params.seed}{variants}"
