@@ -20,6 +20,9 @@ BACKWARD_PART = "backward"
 #: The longest text of a reason in a line, in characters.
 LONGEST_REASON = 120
 
+#: Most operations that a line names.
+_MAX_NAMED = 3
+
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -59,6 +62,17 @@ class Recompilation:
 
 
 @dataclass(frozen=True)
+class GraphOperation:
+    """An operation of a line, in a graph."""
+
+    name: str  # of ATen, as the program calls it: native_layer_norm
+    result: str  # type and shape of what it computes: "float32[16, 128]"
+    place: CodePlace  # the line that calls it; a backward operation has that of its forward one
+    text: str  # of this line
+    calls: int  # in the graph; an operation may become several calls
+
+
+@dataclass(frozen=True)
 class CompiledGraph:
     """A graph and what was generated for it."""
 
@@ -68,6 +82,7 @@ class CompiledGraph:
     kernels: int  # generated ones that it calls
     library_calls: int
     fallbacks: tuple[str, ...] = ()  # operations for which ATen is called, in order
+    calls: tuple[GraphOperation, ...] = ()  # what the operations are
 
 
 @dataclass(frozen=True)
@@ -220,6 +235,7 @@ def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDif
             f"({units.cut(again.guard, LONGEST_REASON)} fails)"
         ),
     )
+    yield from _changed_lines(base, head)
     before, after = _fallbacks(base), _fallbacks(head)
     for name in sorted({*before, *after}):
         if before[name] != after[name]:
@@ -235,6 +251,50 @@ def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDif
     ):
         if base_count != head_count:
             yield CompilationDifference(f"{name}: {base_count} -> {head_count}")
+
+
+def _changed_lines(base: Compilation, head: Compilation) -> Iterator[CompilationDifference]:
+    """Yield the lines of the head that are new in the graphs, then those with other operations.
+
+    A line has other operations if its function gets tensors of another size or type.
+    """
+    before, after = _calls_of_lines(base), _calls_of_lines(head)
+    changed = {
+        line: more for line, calls in after.items() if (more := calls - before.get(line, Counter()))
+    }
+    for is_new in (True, False):
+        for line, more in changed.items():
+            if (line not in before) is is_new:
+                place = _place_of(line, head)
+                what = units.and_more(sorted({name for name, _ in more}), _MAX_NAMED)
+                how = "new in the graph" if is_new else "of another size, type or number"
+                yield CompilationDifference(f"{place} ({place.function}): {what} {how}", place)
+
+
+def _calls_of_lines(compilation: Compilation) -> dict[tuple[str, str], Counter[tuple[str, str]]]:
+    """Return the operations of each line of the forward graphs: (name, result) -> calls.
+
+    A line is its function and its text, which two commits have in common.
+    """
+    lines: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
+    for call in _forward_calls(compilation):
+        line = (call.place.without_line, call.text)
+        lines.setdefault(line, Counter())[call.name, call.result] += call.calls
+    return lines
+
+
+def _forward_calls(compilation: Compilation) -> Iterator[GraphOperation]:
+    return (
+        call for graph in compilation.graphs if graph.part == FORWARD_PART for call in graph.calls
+    )
+
+
+def _place_of(line: tuple[str, str], compilation: Compilation) -> CodePlace:
+    return next(
+        call.place
+        for call in _forward_calls(compilation)
+        if (call.place.without_line, call.text) == line
+    )
 
 
 def _identity(again: Recompilation) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import linecache
 import logging
 import operator
 import os
@@ -39,6 +40,7 @@ from mnistbench.core.compilation import (
     CompiledGraph,
     CompileTime,
     GraphBreak,
+    GraphOperation,
     Recompilation,
     without_values,
 )
@@ -89,6 +91,8 @@ class _Node:
 
     operation: str  # of ATen, that the program called: native_layer_norm
     module: str | None  # None: the call is in no module of the model
+    result: str  # type and shape
+    frame: tuple[str, int, str]  # file, line and function of the program
 
 
 class CompilationLog(logging.Handler):
@@ -249,6 +253,7 @@ class CompilationLog(logging.Handler):
             operations=len(graph.nodes),
             kernels=len(names) - len(library),
             library_calls=len(library),
+            calls=_calls_of(graph),
             fallbacks=tuple(_event_of(name) for name in library if not name.startswith(_LIBRARY)),
         )
 
@@ -295,6 +300,21 @@ class CompilationLog(logging.Handler):
             of_function[function] |= seen
             calls.setdefault((graph.compilation, graph.part), tuple(named))
         return calls
+
+
+def _calls_of(graph: _Graph) -> tuple[GraphOperation, ...]:
+    """Return the operations of a graph, by line, in their order."""
+    counts = Counter((node.operation, node.result, node.frame) for node in graph.nodes.values())
+    return tuple(
+        GraphOperation(
+            operation,
+            result,
+            CodePlace(_path(path), line, function),
+            linecache.getline(path, line).strip(),
+            number,
+        )
+        for (operation, result, (path, line, function)), number in counts.items()
+    )
 
 
 def _numbers(compilation: str) -> tuple[int, ...]:
@@ -386,7 +406,7 @@ def _nodes_of(graph: torch.fx.Graph) -> tuple[dict[str, _Node], str]:
             ]
             known = [nodes[name].module for name in arguments if nodes[name].module is not None]
             module = known[-1] if known else None
-        nodes[node.name] = _Node(_operation_of(node), module)
+        nodes[node.name] = _Node(_operation_of(node), module, _result_of(node), _frame_of(node))
     return nodes, BACKWARD_PART if is_backward else FORWARD_PART
 
 
@@ -411,6 +431,26 @@ def _qualified(source: str) -> str:
     members = _SOURCE.sub("", source)
     dotted = _MEMBER.sub(lambda match: f".{match['member'] or match['index']}", members)
     return dotted.strip(".")
+
+
+def _result_of(node: torch.fx.Node) -> str:
+    """Return the type and the shape of what a node computes: ``float32[16, 128]``."""
+    values = node.meta.get("val")
+    tensors = values if isinstance(values, tuple | list) else (values,)
+    return ", ".join(
+        f"{str(tensor.dtype).removeprefix('torch.')}{[*tensor.shape]}"
+        for tensor in tensors
+        if isinstance(tensor, torch.Tensor)
+    )
+
+
+def _frame_of(node: torch.fx.Node) -> tuple[str, int, str]:
+    """Return the innermost line of the program that calls a node; empty if it is not known."""
+    frames = [*_FRAME.finditer(node.stack_trace or "")]
+    own = [frame for frame in frames if not _is_of_torch(frame["path"])]
+    if not own:
+        return "", 0, ""
+    return own[-1]["path"], int(own[-1]["line"]), _function_of(own[-1]["function"])
 
 
 def _operation_of(node: torch.fx.Node) -> str:
