@@ -212,7 +212,8 @@ class CompilationDifference:
 
     text: str
     place: CodePlace | None = None  # of the cause, in the code of the side that has it
-    in_head: bool = True  # False: only the base has the cause
+    # The code at this place differs; False: it may be called with other tensors.
+    is_itself: bool = True
 
 
 def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDifference]:
@@ -268,7 +269,8 @@ def _changed_lines(base: Compilation, head: Compilation) -> Iterator[Compilation
                 place = _place_of(line, head)
                 what = units.and_more(sorted({name for name, _ in more}), _MAX_NAMED)
                 how = "new in the graph" if is_new else "of another size, type or number"
-                yield CompilationDifference(f"{place} ({place.function}): {what} {how}", place)
+                text = f"{place} ({place.function}): {what} {how}"
+                yield CompilationDifference(text, place, is_itself=is_new)
 
 
 def _calls_of_lines(compilation: Compilation) -> dict[tuple[str, str], Counter[tuple[str, str]]]:
@@ -318,4 +320,4 @@ def _causes(
             yield CompilationDifference(f"new: {text(cause)}", cause.place)
     for key, cause in base.items():
         if key not in head:
-            yield CompilationDifference(f"vanished: {text(cause)}", cause.place, in_head=False)
+            yield CompilationDifference(f"vanished: {text(cause)}", cause.place)
