@@ -122,6 +122,10 @@ class Provider:
         """Run compiled functions as they are written in the body."""
         return contextlib.nullcontext()
 
+    def is_made_by_compiler(self, name: str) -> bool:  # noqa: ARG002
+        """Return whether a function of this name is no function of the source."""
+        return False
+
     def is_of_compiler(self, file: str) -> bool:  # noqa: ARG002
         """Return whether a file of the framework compiles functions."""
         return False

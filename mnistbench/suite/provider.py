@@ -125,9 +125,15 @@ class _Torch(Provider):
         stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
         return stance
 
+    def is_made_by_compiler(self, name: str) -> bool:
+        return "torch_dynamo_resume_in_" in name  # the rest of a function after a graph break
+
     def is_of_compiler(self, file: str) -> bool:
         folder = os.path.dirname(sys.modules["torch"].__file__ or "")  # noqa: PTH120
-        return file.startswith(tuple(os.path.join(folder, name) for name in _COMPILERS))  # noqa: PTH118
+        observing = sys.modules.get(f"{__package__}.measuring.compilation")
+        return file.startswith(tuple(os.path.join(folder, name) for name in _COMPILERS)) or (  # noqa: PTH118
+            observing is not None and file == observing.__file__
+        )
 
     # ---- A call ----------------------------------------------------------------------------------
 

@@ -400,8 +400,13 @@ class Follower:
         before = {*ran}
         yield
         self._calls.report()
-        if imported_provider().compilations():
-            ran -= {code for code in ran - before if not code.path}
+        provider = imported_provider()
+        if provider.compilations():
+            ran -= {
+                code
+                for code in ran - before
+                if not code.path or provider.is_made_by_compiler(code.name)
+            }
 
     def follow_eagerly(self, call: Callable[[], object]) -> None:
         """Follow a call of the running case as it is written, if something is compiled.
@@ -409,13 +414,12 @@ class Follower:
         Compiled functions are not seen to run. If the call fails, they count as not followed.
         """
         provider = imported_provider()
-        compilations = provider.compilations()
-        if not compilations:
+        if not provider.compilations():
             return
         self._calls.begin()
         with suppress(Exception), provider.run_eagerly():
             call()
-            self._compilations_followed = compilations
+            self._compilations_followed = provider.compilations()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: object) -> Generator[None, Any, Any]:

@@ -268,7 +268,7 @@ class _Survey:
             self.failed[case.node_id] = error.why
             del self.cases[case.node_id]
             return
-        self._follower.follow_eagerly(SideRun(self._side, side_case).run_case)
+        self._follower.follow_eagerly(side_case.result if case.is_plain else side_case)
 
     def growth_bytes(self) -> int:
         """Return by how many bytes the process grew while its cases ran; 0 if that is unknown."""
