@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,12 @@ from mnistbench.showing.output import (
     deliver_result,
 )
 
-#: Parameters that two compared cases may differ in, and their values.
-_BETWEEN: dict[str, Sequence[object]] = {"step": STEPS, "dtype": DTYPES, "compile": (False, True)}
+#: Parameters that two compared cases may differ in, and their values by name.
+_BETWEEN: Mapping[str, Mapping[str, object]] = {
+    "step": {step: step for step in STEPS},
+    "dtype": {dtype: dtype for dtype in DTYPES},
+    "compile": {"no": False, "yes": True},
+}
 
 _CODES = {
     NONE: EXIT_PASSED,
@@ -41,11 +45,11 @@ _CODES = {
 def _two_values(text: str) -> tuple[str, object, object]:
     """Read ``step=reference,fast``: a parameter, its value in the base and that in the head."""
     name, _, values = text.partition("=")
-    known = {str(value): value for value in _BETWEEN.get(name, ())}
+    known = _BETWEEN.get(name, {})
     chosen = [known[value] for value in values.split(",") if value in known]
     if len(chosen) != 2 or values.count(",") != 1 or chosen[0] == chosen[1]:
         choices = " or ".join(
-            f"{parameter}={','.join(map(str, values))}" for parameter, values in _BETWEEN.items()
+            f"{parameter}={','.join(values)}" for parameter, values in _BETWEEN.items()
         )
         raise ValueError(f"cannot be used; give {choices}")
     return name, chosen[0], chosen[1]
@@ -136,8 +140,9 @@ def _between(
         ("HEAD", head_runs[-1:], head_value),
     ):
         if not any(run.cases for run in runs):
+            shown = next(text for text, known in _BETWEEN[name].items() if known == value)
             raise UsageError(
-                f"--between: {side} has no case with {name} {value}: measure it, or name another "
+                f"--between: {side} has no case with {name} {shown}: measure it, or name another "
                 "run"
             )
     if name == "compile":

@@ -95,6 +95,16 @@ class CompileTime:
     run_ns: int  # the call itself
 
     @property
+    def parts(self) -> dict[str, int]:
+        """The parts as people read them, in their order."""
+        return {
+            "tracing": self.tracing_ns,
+            "backend": self.backend_ns,
+            "generation and build": self.build_ns,
+            "run": self.run_ns,
+        }
+
+    @property
     def compile_ns(self) -> int:
         """The time of compilation."""
         return self.tracing_ns + self.backend_ns + self.build_ns
@@ -137,6 +147,15 @@ class Compilation:
         return ", ".join(counts)
 
     @property
+    def first_calls(self) -> dict[str, CompileTime]:
+        """The times of first calls that were measured, by what they are called."""
+        times = {
+            "first call with empty cache": self.cold,
+            "first call with filled cache": self.warm,
+        }
+        return {name: time for name, time in times.items() if time is not None}
+
+    @property
     def n_graphs(self) -> int:
         """Graphs of functions; the backward part of one is not counted again."""
         return sum(graph.part == FORWARD_PART for graph in self.graphs)
@@ -174,9 +193,8 @@ def lines_of(compilation: Compilation) -> Iterator[str]:
         yield f"recompiled {again.place.function}, {again.place}: not {guard}{times}"
     if fallbacks := _fallbacks(compilation):
         yield f"no kernel is generated for {', '.join(sorted(fallbacks))}: ATen computes it"
-    for name, time in (("empty", compilation.cold), ("filled", compilation.warm)):
-        if time is not None:
-            yield f"first call with {name} cache: {time_text(time)}"
+    for name, time in compilation.first_calls.items():
+        yield f"{name}: {time_text(time)}"
     if compilation.warm is not None:
         hits = compilation.cache_hits
         yield f"FX graph cache: {hits} of {hits + compilation.cache_misses} graphs found"
@@ -185,13 +203,7 @@ def lines_of(compilation: Compilation) -> Iterator[str]:
 
 def time_text(time: CompileTime) -> str:
     """Return ``15.8 s (tracing 0.5 s, backend 1.2 s, generation and build 13.9 s, run 0.2 s)``."""
-    parts = (
-        ("tracing", time.tracing_ns),
-        ("backend", time.backend_ns),
-        ("generation and build", time.build_ns),
-        ("run", time.run_ns),
-    )
-    shown = ", ".join(f"{name} {units.duration(ns)}" for name, ns in parts)
+    shown = ", ".join(f"{name} {units.duration(ns)}" for name, ns in time.parts.items())
     return f"{units.duration(time.total_ns)} ({shown})"
 
 
@@ -296,6 +308,34 @@ def _place_of(line: tuple[str, str], compilation: Compilation) -> CodePlace:
         call.place
         for call in _forward_calls(compilation)
         if (call.place.without_line, call.text) == line
+    )
+
+
+def time_differences(base: Compilation | None, head: Compilation | None) -> Iterator[str]:
+    """Yield the times of first calls on both sides, and the part that changed most.
+
+    They are timed, so they differ between runs of the same code. A side that is not compiled has
+    none: ``first call with empty cache, head: 4.58 s (tracing 0.2 s, ...)``.
+    """
+    before = base.first_calls if base else {}
+    after = head.first_calls if head else {}
+    for name in {**before, **after}:
+        if name in before and name in after:
+            yield f"{name}: {_change_text(before[name], after[name])}"
+        elif name in before:
+            yield f"{name}, base: {time_text(before[name])}"
+        else:
+            yield f"{name}, head: {time_text(after[name])}"
+
+
+def _change_text(before: CompileTime, after: CompileTime) -> str:
+    """Return ``4.58 s -> 6.10 s (generation and build 3.98 s -> 5.40 s)``."""
+    part = max(after.parts, key=lambda name: abs(after.parts[name] - before.parts[name]))
+    part_before = units.duration(before.parts[part])
+    part_after = units.duration(after.parts[part])
+    return (
+        f"{units.duration(before.total_ns)} -> {units.duration(after.total_ns)} "
+        f"({part} {part_before} -> {part_after})"
     )
 
 

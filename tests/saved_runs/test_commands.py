@@ -149,8 +149,8 @@ def save_compiled(number, *settings):
 def test_eager_and_compiled_cases_are_compared_whatever_the_settings(run, settings, ending):
     save_compiled(1, settings)
     for values, label, times in (
-        ("False,True", f"{CASE}-compiled{ending}", (4_000_000, 3_000_000)),
-        ("True,False", CASE, (3_000_000, 4_000_000)),
+        ("no,yes", f"{CASE}-compiled{ending}", (4_000_000, 3_000_000)),
+        ("yes,no", CASE, (3_000_000, 4_000_000)),
     ):
         _, out, _ = run("compare", "1", "1", f"--between=compile={values}", "--format=json")
         [case] = json.loads(out)["cases"]
@@ -160,7 +160,7 @@ def test_eager_and_compiled_cases_are_compared_whatever_the_settings(run, settin
 
 def test_cases_with_several_settings_are_no_samples_of_one_base(refused):
     save_compiled(1, "", "fullgraph")
-    assert refused("compare", "1", "1", "--between=compile=True,False") == (
+    assert refused("compare", "1", "1", "--between=compile=yes,no") == (
         f"--between: BASE has {CASE}-compiled and {CASE}-compiled-fullgraph: name runs with one of "
         "them"
     )
@@ -175,7 +175,7 @@ def test_cases_with_several_settings_are_no_samples_of_one_base(refused):
                 text,
                 (
                     f"{text!r} cannot be used; give step=reference,fast or dtype=float32,bfloat16 "
-                    "or compile=False,True"
+                    "or compile=no,yes"
                 ),
             )
             for text in (
@@ -191,8 +191,8 @@ def test_cases_with_several_settings_are_no_samples_of_one_base(refused):
             "BASE has no case with dtype bfloat16: measure it, or name another run",
         ),
         (
-            "compile=False,True",
-            "HEAD has no case with compile True: measure it, or name another run",
+            "compile=no,yes",
+            "HEAD has no case with compile yes: measure it, or name another run",
         ),
     ],
 )
