@@ -15,15 +15,18 @@ from mnistbench.core.operation import (
     COMPILED,
     COMPILED_CALL,
     COMPILED_REGION,
+    COMPILING,
     FUSED,
     GRAPH_PREFIX,
+    OTHER_KERNELS,
     Scope,
     compiled_name,
 )
-from mnistbench.events.model import OPERATION, DeviceEvent, ThreadEvent, Trace
+from mnistbench.events.model import OPERATION, RANGE, DeviceEvent, ThreadEvent, Trace
 
-#: Begins the name of the node of autograd that runs the backward part of a compiled function.
-_BACKWARD_NODE = "CompiledFunctionBackward"
+#: The function of autograd that runs a compiled function, and its node for the backward part.
+_FORWARD_NODE = "CompiledFunction"
+_BACKWARD_NODE = f"{_FORWARD_NODE}Backward"
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,21 @@ def name_compiled(trace: Trace, graphs: CallsOfGraphs | None = None) -> None:
     for event in trace.host:
         if event.kind == OPERATION:
             event.name = compiled_name(event.name)
+    _merge(trace)
+
+
+def _merge(trace: Trace) -> None:
+    """Count events of one row that are in each other once, and a compilation as one event."""
+    for event in trace.kept_host:
+        if event.caller is None or event.kind not in (OPERATION, RANGE):
+            continue
+        caller = event.caller.kept
+        if caller.name == COMPILING or (event.name == COMPILED and event.key == caller.key):
+            event.replaced_by = caller
+            caller.self_ns += event.self_ns
+    for launched in trace.device:
+        if launched.operation is not None:
+            launched.operation = launched.operation.kept
 
 
 def _set_modules(trace: Trace, graphs: CallsOfGraphs) -> None:
@@ -63,12 +81,8 @@ def _set_modules(trace: Trace, graphs: CallsOfGraphs) -> None:
             children[id(event.caller)].append(event)
     compilation_of_sequence: dict[int, str] = {}
     for event in trace.kept_host:
-        if (
-            event.sequence is not None
-            and not event.is_backward
-            and (region := _region_around(event))
-        ):
-            compilation_of_sequence.setdefault(event.sequence, region)
+        if event.name == _FORWARD_NODE and event.sequence is not None:
+            compilation_of_sequence[event.sequence] = _region_around(event)
     for event in trace.kept_host:
         if event.name.startswith(COMPILED_CALL):
             key = _graph_of(event, compilation_of_sequence)
@@ -129,4 +143,4 @@ def name_of_device_event(event: DeviceEvent) -> str:
     if event.operation is None or event.operation.name != COMPILED:
         return ""
     name = compiled_name(event.name)
-    return name if name.startswith(FUSED) else ""
+    return name if name.startswith(FUSED) else OTHER_KERNELS
