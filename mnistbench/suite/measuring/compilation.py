@@ -449,7 +449,7 @@ def _module_of(node: torch.fx.Node) -> str | None:
 
 _SOURCE = re.compile(r"^[LG]\['[^']*'\]")
 #: Attributes that lead to a module, and are none.
-_NO_MODULES = frozenset(("__dict__", "_modules", "_orig_mod"))
+_NO_MODULES = frozenset(("__dict__", "__self__", "_modules", "_orig_mod"))
 _MEMBER = re.compile(r"\._modules\['(?P<member>[^']*)'\]|\['?(?P<index>[^'\]]*)'?\]")
 
 
