@@ -110,18 +110,39 @@ def _name_calls(
     calls: tuple[KernelCall, ...],
     children: Mapping[int, list[ThreadEvent]],
 ) -> None:
-    """Name the events of one call of a graph: the nth event of a name is the nth call of it."""
-    waiting: dict[str, list[KernelCall]] = defaultdict(list)
-    for call in reversed(calls):
-        waiting[call.event].append(call)
+    """Name the events of one call of a graph, and set their modules.
+
+    A custom operation has no event of its own: what it calls is between the calls before and after
+    it, and has its module.
+    """
+    positions = _positions(events, calls)
+    after = [len(calls)] * len(events)  # position of the next event that has one
+    for at in range(len(events) - 1, 0, -1):
+        position = positions[at]
+        after[at - 1] = after[at] if position is None else position
+    before = -1
+    for event, position, next_position in zip(events, positions, after, strict=True):
+        if position is not None:
+            before = position
+            event.name = calls[position].name
+        elif next_position - before == 2:
+            position = before + 1
+        else:
+            continue
+        for part in _with_callees(event, children):
+            part.scope = Scope(part.scope.phase, calls[position].module)
+
+
+def _positions(events: list[ThreadEvent], calls: tuple[KernelCall, ...]) -> list[int | None]:
+    """Return the call of each event: the nth event of a name is the nth call of it."""
+    waiting: dict[str, list[int]] = defaultdict(list)
+    for position in reversed(range(len(calls))):
+        waiting[calls[position].event].append(position)
+    positions: list[int | None] = []
     for event in events:
         of_name = waiting.get(GRAPH_PREFIX.sub("", event.name))
-        if not of_name:
-            continue
-        call = of_name.pop()
-        event.name = call.name
-        for part in _with_callees(event, children):
-            part.scope = Scope(part.scope.phase, call.module)
+        positions.append(of_name.pop() if of_name else None)
+    return positions
 
 
 def _with_callees(

@@ -61,6 +61,9 @@ _LISTED_MODULES = 3
 #: function again in the second one, and once more with the value as a variable.
 OBSERVED_CALLS = 4
 
+#: Note if functions were compiled, but not by Inductor.
+_OTHER_BACKEND = "compiled by another backend than Inductor: no graph of it is described"
+
 #: Prefixes of what provenance calls functions of libraries.
 _LIBRARY = "extern_kernels."
 _ATEN = "torch.ops."
@@ -249,7 +252,7 @@ class CompilationLog(logging.Handler):
             breaks=tuple(self._breaks.values()),
             recompilations=self._recompilations(places),
             cuda_graphs=self.cuda_graphs,
-            notes=tuple(self._notes),
+            notes=(*self._notes, *([] if self._graphs or not places else [_OTHER_BACKEND])),
         )
 
     def _places(self) -> dict[str, CodePlace]:
