@@ -184,7 +184,10 @@ class Compilation:
 def lines_of(compilation: Compilation) -> Iterator[str]:
     """Yield what is shown below the table of a case, a line each."""
     yield f"compiled: {compilation.summary}"
-    yield "kernels are named in a compilation of its own; the time without the profiler is not its"
+    yield (
+        "kernels are named in a separate compilation; the time without the profiler is that of "
+        "the program's own"
+    )
     for broken in compilation.breaks:
         yield f"graph break at {broken.place}: {units.cut(broken.reason, LONGEST_REASON)}"
     for again in compilation.recompilations:

@@ -258,8 +258,13 @@ LEFT_OUT = frozenset(
 
 #: Name of the row with the time of compiled code outside its kernels and library calls.
 COMPILED = "compiled graph: outside kernels"
+#: Name of the row with the kernels of compiled code that nothing else names: those of libraries in
+#: a CUDA graph.
+OTHER_KERNELS = "compiled graph: other kernels"
 #: Name of the row with the time in which compiled code is looked up, and its guards are checked.
 LOOKUP = "guards and cache lookup"
+#: Name of the row with the time in which torch.compile compiles, with all that it calls.
+COMPILING = "compilation by torch.compile"
 #: Begins the name of the row of a generated kernel; the operations that it computes follow.
 FUSED = "fused "
 
@@ -281,8 +286,16 @@ _AROUND_KERNELS = (
 )
 _LOOKUP_EVENT = "TorchDynamo Cache Lookup"
 
-#: The name of a generated kernel: ``cpp_fused_add_mul_0``, ``triton_poi_fused_add_mul_0``.
-_GENERATED = re.compile(r"(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_fused(?:_(?P<operations>.*?))?_\d+")
+#: Ends the names of most events of a compilation.
+_COMPILING_END = " (dynamo_timed)"
+#: The events around these, which torch 2.11 does not have.
+_COMPILING_EVENTS = frozenset(("dynamo", "entire_frame_compile", "entire_backward_compile"))
+
+#: The name of a generated kernel: ``cpp_fused_add_mul_0``, ``triton_poi_fused_add_mul_0``. Earlier
+#: versions of Triton append the types of arguments: ``triton_poi_fused_add_mul_0d1d2de``.
+_GENERATED = re.compile(
+    r"(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_fused(?:_(?P<operations>.*?))?_\d+(?:_?\d+d\w*|d\w*)?"
+)
 
 
 @functools.lru_cache(maxsize=4096)  # a profile has few names and many events
@@ -296,6 +309,8 @@ def compiled_name(name: str) -> str:
         return LOOKUP
     if name.startswith(_AROUND_KERNELS):
         return COMPILED
+    if name.endswith(_COMPILING_END) or name in _COMPILING_EVENTS:
+        return COMPILING
     if generated := _GENERATED.fullmatch(name):
         return f"{FUSED}{generated['operations'] or 'kernel'}".rstrip("_")
     return name

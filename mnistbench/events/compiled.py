@@ -15,15 +15,18 @@ from mnistbench.core.operation import (
     COMPILED,
     COMPILED_CALL,
     COMPILED_REGION,
+    COMPILING,
     FUSED,
     GRAPH_PREFIX,
+    OTHER_KERNELS,
     Scope,
     compiled_name,
 )
-from mnistbench.events.model import OPERATION, DeviceEvent, ThreadEvent, Trace
+from mnistbench.events.model import OPERATION, RANGE, DeviceEvent, ThreadEvent, Trace
 
-#: Begins the name of the node of autograd that runs the backward part of a compiled function.
-_BACKWARD_NODE = "CompiledFunctionBackward"
+#: The function of autograd that runs a compiled function, and its node for the backward part.
+_FORWARD_NODE = "CompiledFunction"
+_BACKWARD_NODE = f"{_FORWARD_NODE}Backward"
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,21 @@ def name_compiled(trace: Trace, graphs: CallsOfGraphs | None = None) -> None:
     for event in trace.host:
         if event.kind == OPERATION:
             event.name = compiled_name(event.name)
+    _merge(trace)
+
+
+def _merge(trace: Trace) -> None:
+    """Count events of one row that are in each other once, and a compilation as one event."""
+    for event in trace.kept_host:
+        if event.caller is None or event.kind not in (OPERATION, RANGE):
+            continue
+        caller = event.caller.kept
+        if caller.name == COMPILING or (event.name == COMPILED and event.key == caller.key):
+            event.replaced_by = caller
+            caller.self_ns += event.self_ns
+    for launched in trace.device:
+        if launched.operation is not None:
+            launched.operation = launched.operation.kept
 
 
 def _set_modules(trace: Trace, graphs: CallsOfGraphs) -> None:
@@ -63,12 +81,8 @@ def _set_modules(trace: Trace, graphs: CallsOfGraphs) -> None:
             children[id(event.caller)].append(event)
     compilation_of_sequence: dict[int, str] = {}
     for event in trace.kept_host:
-        if (
-            event.sequence is not None
-            and not event.is_backward
-            and (region := _region_around(event))
-        ):
-            compilation_of_sequence.setdefault(event.sequence, region)
+        if event.name == _FORWARD_NODE and event.sequence is not None:
+            compilation_of_sequence[event.sequence] = _region_around(event)
     for event in trace.kept_host:
         if event.name.startswith(COMPILED_CALL):
             key = _graph_of(event, compilation_of_sequence)
@@ -96,18 +110,39 @@ def _name_calls(
     calls: tuple[KernelCall, ...],
     children: Mapping[int, list[ThreadEvent]],
 ) -> None:
-    """Name the events of one call of a graph: the nth event of a name is the nth call of it."""
-    waiting: dict[str, list[KernelCall]] = defaultdict(list)
-    for call in reversed(calls):
-        waiting[call.event].append(call)
+    """Name the events of one call of a graph, and set their modules.
+
+    A custom operation has no event of its own: what it calls is between the calls before and after
+    it, and has its module.
+    """
+    positions = _positions(events, calls)
+    after = [len(calls)] * len(events)  # position of the next event that has one
+    for at in range(len(events) - 1, 0, -1):
+        position = positions[at]
+        after[at - 1] = after[at] if position is None else position
+    before = -1
+    for event, position, next_position in zip(events, positions, after, strict=True):
+        if position is not None:
+            before = position
+            event.name = calls[position].name
+        elif next_position - before == 2:
+            position = before + 1
+        else:
+            continue
+        for part in _with_callees(event, children):
+            part.scope = Scope(part.scope.phase, calls[position].module)
+
+
+def _positions(events: list[ThreadEvent], calls: tuple[KernelCall, ...]) -> list[int | None]:
+    """Return the call of each event: the nth event of a name is the nth call of it."""
+    waiting: dict[str, list[int]] = defaultdict(list)
+    for position in reversed(range(len(calls))):
+        waiting[calls[position].event].append(position)
+    positions: list[int | None] = []
     for event in events:
         of_name = waiting.get(GRAPH_PREFIX.sub("", event.name))
-        if not of_name:
-            continue
-        call = of_name.pop()
-        event.name = call.name
-        for part in _with_callees(event, children):
-            part.scope = Scope(part.scope.phase, call.module)
+        positions.append(of_name.pop() if of_name else None)
+    return positions
 
 
 def _with_callees(
@@ -129,4 +164,4 @@ def name_of_device_event(event: DeviceEvent) -> str:
     if event.operation is None or event.operation.name != COMPILED:
         return ""
     name = compiled_name(event.name)
-    return name if name.startswith(FUSED) else ""
+    return name if name.startswith(FUSED) else OTHER_KERNELS

@@ -98,8 +98,9 @@ def host_and_device(
     memory = _Allocations(record for record in trace.memory if record.of_host == memory_of_host)
     rows: dict[OpKey, RowSums] = defaultdict(lambda: RowSums(len(steps.names)))
     _add_host(rows, trace, steps, memory)
-    device_rows = _ranges_alone(trace, rows) | {(UNATTRIBUTED, "", NO_MODULE)}
-    _add_device(rows, trace, steps, device_rows)
+    kernel_rows = _kernels_alone(trace) - rows.keys() | {(UNATTRIBUTED, "", NO_MODULE)}
+    device_rows = _ranges_alone(trace, rows) | kernel_rows
+    _add_device(rows, trace, steps, kernel_rows, device_rows)
     host = _table(
         "host", {key: row for key, row in rows.items() if key not in device_rows}, steps, ()
     )
@@ -140,13 +141,22 @@ def _ranges_alone(trace: Trace, host_rows: Container[OpKey]) -> set[OpKey]:
     return {key for range_ in ranges if (key := range_.key) not in host_rows}
 
 
+def _kernels_alone(trace: Trace) -> set[OpKey]:
+    """Return the rows of kernels that compiled code launches, which have no event on the host."""
+    return {key_of(event) for event in trace.device if name_of_device_event(event)}
+
+
 def _add_device(
-    rows: dict[OpKey, RowSums], trace: Trace, steps: Steps, device_rows: Container[OpKey]
+    rows: dict[OpKey, RowSums],
+    trace: Trace,
+    steps: Steps,
+    kernel_rows: Container[OpKey],
+    device_rows: Container[OpKey],
 ) -> None:
     """Add the device events to the rows.
 
     Launches of graphs outside operations, and the rows ``device_rows``, have no calls of the host:
-    they are counted here.
+    they are counted here. A call of one of ``kernel_rows``, which are among them, is a kernel.
     """
     counted: set[int] = set()  # ids of ranges and launches of graphs
     for launched in trace.device:
@@ -157,7 +167,7 @@ def _add_device(
         row = rows[key]
         row.self_device[slot] += launched.ns
         row.kernels.add(launched.name)
-        if key[0] == UNATTRIBUTED:
+        if key in kernel_rows:
             row.calls[slot] += 1
             continue
         launches_graph = launched.launch is not None and launched.launch.launches_graph

@@ -3,6 +3,7 @@
 import pytest
 import trace_builders as build
 
+from mnistbench.core.operation import COMPILED
 from mnistbench.events import analysis
 
 
@@ -92,9 +93,7 @@ def test_all_kernels_of_a_graph_belong_to_its_launch(tmp_path):
         build.launch(5, 30, 7, name="cudaGraphLaunch"),
         *(build.kernel(f"k{number}", 100 + 10 * number, 5, correlation=7) for number in range(3)),
     ]
-    assert [kernel.operation.name for kernel in linked(tmp_path, *events).device] == [
-        "CompiledFunction"
-    ] * 3
+    assert [kernel.operation.name for kernel in linked(tmp_path, *events).device] == [COMPILED] * 3
 
 
 def test_the_kernel_of_a_repeated_operation_belongs_to_the_one_that_is_counted(tmp_path):

@@ -24,10 +24,10 @@ from real_traces import analysed, linked, needs_traces
 from torch.autograd import DeviceType
 
 from mnistbench.core.machine import gc_paused
-from mnistbench.core.operation import UNATTRIBUTED
+from mnistbench.core.operation import COMPILED, OTHER_KERNELS, UNATTRIBUTED, compiled_name
 from mnistbench.events.analysis import timelines
 from mnistbench.events.model import KERNEL, steps_of
-from mnistbench.events.table import host_and_device
+from mnistbench.events.table import host_and_device, key_of
 
 pytestmark = needs_traces
 
@@ -120,7 +120,7 @@ class TestOneTrace:
         for kernel in trace.device:
             if kernel.external in operations and kernel.external != kernel.correlation:
                 assert kernel.operation is not None
-                assert kernel.operation.name == operations[kernel.external]
+                assert kernel.operation.name == compiled_name(operations[kernel.external])
 
     def test_the_share_of_the_device_time_with_an_operation(self, name):
         trace = linked(name)
@@ -136,7 +136,10 @@ class TestOneTrace:
         ]
         assert len(graph_kernels) == KERNELS_OF_GRAPHS.get(name, 0)
         assert {event.operation.name for event in graph_kernels} == (
-            {"CompiledFunction", "CompiledFunctionBackward"} if graph_kernels else set()
+            {COMPILED} if graph_kernels else set()
+        )
+        assert {key_of(event)[0] for event in graph_kernels} == (
+            {OTHER_KERNELS} if graph_kernels else set()
         )
 
     def test_every_link_from_forward_to_backward_gives_phase_and_module(self, name):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mnistbench.core.operation import compiled_name
 from mnistbench.core.record import median_ns
 from mnistbench.events import analysis
 
@@ -95,6 +96,6 @@ def test_kernels_belong_to_the_innermost_operation_around_their_launch(name):
             continue
         innermost = min(around, key=lambda event: event["dur"])
         assert kernel.operation is not None
-        assert kernel.operation.name == innermost["name"]
+        assert kernel.operation.name == compiled_name(innermost["name"])
         compared += 1
     assert compared >= len(recorded_events(name, "kernel")) / 2

@@ -8,6 +8,7 @@ import shutil
 import pytest
 from projects import CONFTEST, only_record, records
 
+from mnistbench.core.operation import COMPILED, FUSED, LOOKUP
 from mnistbench.core.options import options_of
 from mnistbench.core.record import CaseRecord
 from mnistbench.pytest_plugin.options import Options
@@ -162,8 +163,14 @@ def test_what_torch_warns_of_while_it_compiles_is_no_error_where_warnings_are(pr
 def test_a_model_is_compiled(project):
     record = only_record(project.run_saved("--bench-compile")[1])
     assert record["params"]["compile"] is True
-    names = {row.name for row in CaseRecord.from_json(record).table("warm").rows}
-    assert any(name.startswith("Torch-Compiled Region") for name in names)
+    saved = CaseRecord.from_json(record)
+    names = {row.name for row in saved.table("warm").rows}
+    assert names >= {COMPILED, LOOKUP}
+    assert any(name.startswith(FUSED) for name in names)
+    assert saved.compilation.n_graphs == 1
+    assert not saved.compilation.notes
+    assert saved.compilation.cold.build_ns > 0
+    assert saved.compilation.cache_hits > 0
 
 
 def test_a_parametrize_mark_of_the_users_own_replaces_the_option(project):

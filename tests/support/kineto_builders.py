@@ -9,6 +9,7 @@ from typing import Any
 from torch.autograd import DeviceType
 
 from mnistbench.events import from_profiler
+from mnistbench.events.compiled import name_compiled
 from mnistbench.events.links import link
 from mnistbench.events.model import Trace
 
@@ -55,8 +56,9 @@ def fields(name: str, start_ns: int, end_ns: int, thread: int, **values: Any) ->
 
 
 def profiled(events: Sequence[KinetoEvent]) -> Trace:
-    """Return the linked events of a profile that has these."""
+    """Return the events of a profile that has these, with their links and rows."""
     results = SimpleNamespace(events=lambda: events)
     trace = from_profiler.read(SimpleNamespace(kineto_results=results, with_stack=False))
     link(trace)
+    name_compiled(trace)
     return trace

@@ -6,7 +6,8 @@ numbers and times of each compilation. What it does not have is private in PyTor
 missing in another version; then the record has a line about it:
 
 - which nodes of the graph a kernel computes: ``torch._inductor.debug`` keeps it while a graph is
-  compiled, for ``trace.provenance_tracking_level``.
+  compiled, for ``trace.provenance_tracking_level``;
+- why no CUDA graph is used: it is in the log of Inductor.
 
 A case is timed as the program compiles it. What is observed is compiled a second time, with names
 of kernels in the profile.
@@ -50,6 +51,8 @@ from mnistbench.measuring.functions import shown_path
 
 #: The logger of the structured trace.
 _TRACE = "torch.__trace"
+#: The logger that says why no CUDA graph is used.
+_CUDA_GRAPHS = "torch._inductor.cudagraph_utils.__cudagraphs"
 
 #: Operations that the name of a kernel lists; the number of the others follows.
 _LISTED_OPERATIONS = 6
@@ -59,6 +62,9 @@ _LISTED_MODULES = 3
 #: Calls in which graphs, graph breaks and recompilations are counted: a changing value compiles a
 #: function again in the second one, and once more with the value as a variable.
 OBSERVED_CALLS = 4
+
+#: Note if functions were compiled, but not by Inductor.
+_OTHER_BACKEND = "compiled by another backend than Inductor: no graph of it is described"
 
 #: Prefixes of what provenance calls functions of libraries.
 _LIBRARY = "extern_kernels."
@@ -93,6 +99,7 @@ class _Node:
     module: str | None  # None: the call is in no module of the model
     result: str  # type and shape
     frame: tuple[str, int, str]  # file, line and function of the program
+    makes_seeds: bool  # of random numbers of generated kernels, which no program asks for
 
 
 class CompilationLog(logging.Handler):
@@ -108,13 +115,18 @@ class CompilationLog(logging.Handler):
         self._part = FORWARD_PART
         self._earlier_calls: frozenset[str] = frozenset()  # of graphs before
         self._cache: Counter[str] = Counter()  # hit, miss, bypass
-        self._cuda_graphs_skipped: list[str] = []
+        self._asks_for_cuda_graphs = False
+        self._cuda_graphs_skipped: dict[str, None] = {}  # reasons, as an ordered set
         self._notes: list[str] = []
 
     # ---- Events ----------------------------------------------------------------------------------
 
     def emit(self, record: logging.LogRecord) -> None:
         """Read an event; one that is not as expected becomes a note, not an error."""
+        if record.name == _CUDA_GRAPHS:
+            if record.levelno >= logging.WARNING:
+                self._cuda_graphs_skipped[_reason_of_skip(record.getMessage())] = None
+            return
         metadata = getattr(record, "metadata", None)
         if not isinstance(metadata, dict) or not metadata:
             return
@@ -182,9 +194,15 @@ class CompilationLog(logging.Handler):
 
     def note_graph(self, graph: torch.fx.Graph) -> None:
         """Keep the nodes of a graph that Inductor is about to compile."""
+        import torch._inductor.config as inductor_config
         from torch._inductor import debug
 
         self._nodes, self._part = _nodes_of(graph)
+        if inductor_config.triton.cudagraphs:
+            self._asks_for_cuda_graphs = True
+            # Inductor gives no reason for these.
+            if not _uses_accelerator(graph):
+                self._cuda_graphs_skipped["a graph runs on the CPU"] = None
         # Those of backward parts are kept together.
         self._earlier_calls = frozenset(debug._inductor_triton_kernel_to_post_grad_node_info)  # noqa: SLF001
 
@@ -194,6 +212,14 @@ class CompilationLog(logging.Handler):
     def has_compiled(self) -> bool:
         """Whether anything was compiled."""
         return bool(self._metrics)
+
+    @property
+    def cuda_graphs(self) -> str:
+        """``used``, or ``skipped`` and why; empty if nothing asked for CUDA graphs."""
+        if not self._asks_for_cuda_graphs:
+            return ""
+        reasons = "; ".join(self._cuda_graphs_skipped)
+        return f"skipped: {reasons}" if reasons else "used"
 
     @property
     def cache(self) -> tuple[int, int]:
@@ -229,7 +255,8 @@ class CompilationLog(logging.Handler):
             graphs=tuple(self._compiled(graph, places) for graph in newest.values()),
             breaks=tuple(self._breaks.values()),
             recompilations=self._recompilations(places),
-            notes=tuple(self._notes),
+            cuda_graphs=self.cuda_graphs,
+            notes=(*self._notes, *([] if self._graphs or not places else [_OTHER_BACKEND])),
         )
 
     def _places(self) -> dict[str, CodePlace]:
@@ -254,7 +281,12 @@ class CompilationLog(logging.Handler):
             kernels=len(names) - len(library),
             library_calls=len(library),
             calls=_calls_of(graph),
-            fallbacks=tuple(_event_of(name) for name in library if not name.startswith(_LIBRARY)),
+            fallbacks=tuple(
+                _event_of(name)
+                for name, nodes in graph.calls
+                if name.startswith((_ATEN, "aten."))
+                and not any(node in graph.nodes and graph.nodes[node].makes_seeds for node in nodes)
+            ),
         )
 
     def _recompilations(self, places: Mapping[str, CodePlace]) -> tuple[Recompilation, ...]:
@@ -406,8 +438,29 @@ def _nodes_of(graph: torch.fx.Graph) -> tuple[dict[str, _Node], str]:
             ]
             known = [nodes[name].module for name in arguments if nodes[name].module is not None]
             module = known[-1] if known else None
-        nodes[node.name] = _Node(_operation_of(node), module, _result_of(node), _frame_of(node))
+        nodes[node.name] = _Node(
+            _operation_of(node),
+            module,
+            _result_of(node),
+            _frame_of(node),
+            makes_seeds="inductor_seed" in str(node.target),
+        )
     return nodes, BACKWARD_PART if is_backward else FORWARD_PART
+
+
+def _uses_accelerator(graph: torch.fx.Graph) -> bool:
+    values = (node.meta.get("val") for node in graph.nodes)
+    return any(isinstance(value, torch.Tensor) and value.device.type != "cpu" for value in values)
+
+
+#: In a reason: the name of a node, and where it is used.
+_NODE = re.compile(r" \(\w+\)|\. Found from\b.*", re.DOTALL)
+
+
+def _reason_of_skip(message: str) -> str:
+    """Return the reason of a message of Inductor's: ``skipping cudagraphs due to ...``."""
+    reason = message.removeprefix("skipping cudagraphs due to ")
+    return " ".join(_NODE.sub("", reason).split())
 
 
 def _module_of(node: torch.fx.Node) -> str | None:
@@ -423,6 +476,8 @@ def _module_of(node: torch.fx.Node) -> str | None:
 
 
 _SOURCE = re.compile(r"^[LG]\['[^']*'\]")
+#: Attributes that lead to a module, and are none.
+_NO_MODULES = frozenset(("__dict__", "__self__", "_modules", "_orig_mod"))
 _MEMBER = re.compile(r"\._modules\['(?P<member>[^']*)'\]|\['?(?P<index>[^'\]]*)'?\]")
 
 
@@ -430,7 +485,7 @@ def _qualified(source: str) -> str:
     """Return ``layers.0.fc1`` of ``L['self'].layers.0.fc1`` or ``L['self']._modules['layers']``."""
     members = _SOURCE.sub("", source)
     dotted = _MEMBER.sub(lambda match: f".{match['member'] or match['index']}", members)
-    return dotted.strip(".")
+    return ".".join(part for part in dotted.split(".") if part and part not in _NO_MODULES)
 
 
 def _result_of(node: torch.fx.Node) -> str:
@@ -513,15 +568,18 @@ def _listed(names: Sequence[str], most: int, separator: str) -> str:
 def logged() -> Iterator[CompilationLog]:
     """Collect what torch.compile does in the body."""
     log = CompilationLog()
-    logger = logging.getLogger(_TRACE)
-    level = logger.level
-    logger.addHandler(log)
-    logger.setLevel(logging.DEBUG)
+    trace = logging.getLogger(_TRACE)
+    level = trace.level
+    loggers = (trace, logging.getLogger(_CUDA_GRAPHS))
+    for logger in loggers:
+        logger.addHandler(log)
+    trace.setLevel(logging.DEBUG)
     try:
         yield log
     finally:
-        logger.removeHandler(log)
-        logger.setLevel(level)
+        trace.setLevel(level)
+        for logger in loggers:
+            logger.removeHandler(log)
 
 
 @contextlib.contextmanager
