@@ -356,8 +356,9 @@ def step_of(case: str) -> Any:
     def step() -> None:
         optimizer.zero_grad()
         loss = torch.nn.functional.nll_loss(compiled(inputs), targets)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        optimizer.step()
+        # Torch leaves both untyped.
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()  # type: ignore[no-untyped-call]
 
     return step
 
