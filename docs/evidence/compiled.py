@@ -45,7 +45,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,8 @@ STEPS = 6
 PLAIN = "similarity"
 
 #: What no name may have, because it differs between runs or names nothing: a hash of inductor, and
-#: the running number of a graph.
-MEANINGLESS = re.compile(r"[a-z0-9]{40,}|graph_\d")
+#: the running number of a graph or of a compiled region of the process.
+MEANINGLESS = re.compile(r"[a-z0-9]{40,}|graph_\d|Region: \d")
 
 #: Largest difference of the sum of the rows and the iteration, as a share.
 SUM_LIMIT = 0.02
@@ -334,7 +334,7 @@ def form(case: str, *, with_inductor: bool) -> dict[str, Any]:
     }
 
 
-def step_of(case: str) -> Any:
+def step_of(case: str) -> Callable[[], object]:
     """Return a training step of a model of the project, or the call of its compiled function."""
     import importlib
 
@@ -349,16 +349,15 @@ def step_of(case: str) -> Any:
     make_model, shape = conftest.MODELS[case]
     torch.manual_seed(0)
     model = make_model()
-    compiled = torch.compile(model)
+    compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(model)
     inputs, targets = conftest.make_batch(shape, 16, torch.device("cpu"), generator)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
     def step() -> None:
         optimizer.zero_grad()
         loss = torch.nn.functional.nll_loss(compiled(inputs), targets)
-        # Torch leaves both untyped.
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        optimizer.step()
 
     return step
 
