@@ -125,12 +125,13 @@ def _name_calls(
         if position is not None:
             before = position
             event.name = calls[position].name
+            module = calls[position].module
         elif next_position - before == 2:
-            position = before + 1
+            module = calls[before + 1].module
         else:
             continue
         for part in _with_callees(event, children):
-            part.scope = Scope(part.scope.phase, calls[position].module)
+            part.scope = Scope(part.scope.phase, module)
 
 
 def _positions(events: list[ThreadEvent], calls: tuple[KernelCall, ...]) -> list[int | None]:

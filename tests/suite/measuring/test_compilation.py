@@ -270,9 +270,14 @@ def test_an_exception_in_the_body_restores_all_settings(
     around: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> None:
     before = settings()
-    with pytest.raises(ValueError, match="in the body"), around():
-        assert settings() != before
-        raise ValueError("in the body")
+
+    def fail() -> None:
+        with around():
+            assert settings() != before
+            raise ValueError("in the body")
+
+    with pytest.raises(ValueError, match="in the body"):
+        fail()
     assert settings() == before
 
 
