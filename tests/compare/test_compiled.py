@@ -7,13 +7,14 @@ import pytest
 from builders import rendered
 from compiled_builders import AGAIN, BROKEN, compilation, compiled, eager
 
-from mnistbench.compare.criteria import Criteria
+from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.compare.diff import compare
 from mnistbench.compare.exact import exact_differences
-from mnistbench.compare.judge import judge
+from mnistbench.compare.judge import acceptance_for, judge
 from mnistbench.compare.replacements import module_groups
 from mnistbench.core.compilation import CompileTime, time_differences
 from mnistbench.core.operation import COMPILED, LOOKUP, OUTSIDE
+from mnistbench.judging.acceptance import Acceptance
 
 row = builders.op_row
 
@@ -272,3 +273,17 @@ def test_an_operation_that_a_threshold_names_is_judged_by_itself():
 def test_two_compiled_sides_are_compared_as_before():
     assert groups_of(compiled(), compiled()) == {}
     assert data(compiled(), compiled())["modules"] == []
+
+
+def test_the_operations_of_modules_are_judged_and_accepted_by_their_name():
+    comparison = compare([builders.summary(compiled())], builders.summary(eager()))
+    criteria = {"op_fail": (Threshold.parse("50%"),)}
+    judgement = judge(comparison, Criteria(**criteria))
+    regressed = {finding.measured.name: finding for finding in judgement.regressions}
+    name = (
+        "norm + act, forward: fused gelu, native_layer_norm -> aten::gelu + aten::native_layer_norm"
+    )
+    assert regressed[name].measured.change == pytest.approx(66 / 21 - 1)
+    accept = (Acceptance.parse(acceptance_for(judgement, regressed[name])),)
+    excused = judge(comparison, Criteria(**criteria, accept=accept, reason="it is exact now"))
+    assert [finding.measured.name for finding in excused.accepted] == [name]
