@@ -23,7 +23,8 @@ LONGEST_REASON = 120
 #: Most operations that a line names.
 _MAX_NAMED = 3
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+#: A value that a guard compares with: a number, a constant of Python, or a text.
+_VALUE = re.compile(r"\d+(?:\.\d+)?|\b(?:True|False|None)\b|(?<=== )(?:'[^']*'|\"[^\"]*\")")
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class CompileTime:
 
     tracing_ns: int  # Dynamo: bytecode to graph, and guards
     backend_ns: int  # AOTAutograd and the passes of the backend
-    build_ns: int  # kernels: generated, and built or loaded
+    build_ns: int  # kernels: generated and built; 0 if the cache had all graphs
     run_ns: int  # the call itself
 
     @property
@@ -348,8 +349,8 @@ def _identity(again: Recompilation) -> tuple[str, str]:
 
 
 def without_values(guard: str) -> str:
-    """Return a guard without numbers: ``self.k == 0`` and ``self.k == 1`` fail for one reason."""
-    return _NUMBER.sub("N", guard)
+    """Return a guard without values: ``self.k == 0`` and ``self.k == 1`` fail for one reason."""
+    return _VALUE.sub("VALUE", guard)
 
 
 def _causes(

@@ -294,7 +294,7 @@ _COMPILING_EVENTS = frozenset(("dynamo", "entire_frame_compile", "entire_backwar
 #: The name of a generated kernel: ``cpp_fused_add_mul_0``, ``triton_poi_fused_add_mul_0``. Earlier
 #: versions of Triton append the types of arguments: ``triton_poi_fused_add_mul_0d1d2de``.
 _GENERATED = re.compile(
-    r"(?:graph_\d+_)?(?:cpp|triton_[a-z]+)_fused(?:_(?P<operations>.*?))?_\d+(?:_?\d+d\w*|d\w*)?"
+    r"(?:cpp|triton_[a-z]+)_fused(?:_(?P<operations>.*?))?_\d+(?:_?\d+d\w*|d\w*)?"
 )
 
 
@@ -307,6 +307,7 @@ def compiled_name(name: str) -> str:
     """
     if name == _LOOKUP_EVENT:
         return LOOKUP
+    name = GRAPH_PREFIX.sub("", name)
     if name.startswith(_AROUND_KERNELS):
         return COMPILED
     if name.endswith(_COMPILING_END) or name in _COMPILING_EVENTS:

@@ -7,7 +7,7 @@ program changes these, so rows of two commits could not be paired.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core.compilation import BACKWARD_PART, FORWARD_PART
@@ -112,26 +112,34 @@ def _name_calls(
 ) -> None:
     """Name the events of one call of a graph, and set their modules.
 
-    A custom operation has no event of its own: what it calls is between the calls before and after
-    it, and has its module.
+    Events with names of their own lie between those of the calls around them: a kernel made of a
+    template has another name, and a custom operation has no event except those that it calls.
     """
-    positions = _positions(events, calls)
-    after = [len(calls)] * len(events)  # position of the next event that has one
-    for at in range(len(events) - 1, 0, -1):
-        position = positions[at]
-        after[at - 1] = after[at] if position is None else position
-    before = -1
-    for event, position, next_position in zip(events, positions, after, strict=True):
-        if position is not None:
-            before = position
-            event.name = calls[position].name
-            module = calls[position].module
-        elif next_position - before == 2:
-            module = calls[before + 1].module
-        else:
-            continue
+
+    def place(event: ThreadEvent, call: KernelCall) -> None:
+        if GRAPH_PREFIX.match(event.name):
+            event.name = call.name
         for part in _with_callees(event, children):
-            part.scope = Scope(part.scope.phase, module)
+            part.scope = Scope(part.scope.phase, call.module)
+
+    def place_between(between: Sequence[ThreadEvent], skipped: Sequence[KernelCall]) -> None:
+        if len(skipped) == 1:
+            skipped = [*skipped] * len(between)
+        if len(skipped) == len(between):
+            for event, call in zip(between, skipped, strict=True):
+                place(event, call)
+
+    last = -1  # position of the call of the last event that has one
+    unknown: list[ThreadEvent] = []  # events since then
+    for event, position in zip(events, _positions(events, calls), strict=True):
+        if position is None:
+            unknown.append(event)
+            continue
+        place_between(unknown, calls[last + 1 : position])
+        event.name = calls[position].name
+        place(event, calls[position])
+        last, unknown = position, []
+    place_between(unknown, calls[last + 1 :])
 
 
 def _positions(events: list[ThreadEvent], calls: tuple[KernelCall, ...]) -> list[int | None]:

@@ -121,7 +121,10 @@ def test_the_value_in_a_guard_is_no_difference():
     other = replace(WHOLE, recompilations=(replace(AGAIN, guard="self.k == 7"),))
     assert texts(WHOLE, other) == []
     assert without_values("self.k == 0") == without_values("self.k == 1.5")
+    assert without_values("self.odd == True") == without_values("self.odd == False")
+    assert without_values("mode == 'a'") == without_values("mode == 'b'")
     assert without_values("self.k == 0") != without_values("self.odd == 0")
+    assert without_values("tensor 'x' size") != without_values("tensor 'y' size")
 
 
 def test_a_new_break_is_a_cause_in_the_head():

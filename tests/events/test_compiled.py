@@ -40,6 +40,7 @@ HASH = "falNxpiah5vN2lbfmwwonu7dvevbsmlh4qNtkclrtUgcqpzea"
         ("_compile.compile_inner (dynamo_timed)", COMPILING),
         ("entire_backward_compile", COMPILING),
         ("graph_17_cpp_fused_add_mul_0", "fused add_mul"),
+        ("graph_1_gemm_m64n64k64_kernel", "gemm_m64n64k64_kernel"),
         ("cpp_fused_add_mul_12", "fused add_mul"),
         ("cpp_fused_0", "fused kernel"),
         ("triton_poi_fused_add_mul_0", "fused add_mul"),
@@ -347,3 +348,43 @@ def test_calls_that_no_graph_has_keep_their_names():
         ("aten::addmm", "head"),
         ("aten::bmm", ""),
     }
+
+
+def test_what_a_custom_operation_calls_has_its_module():
+    """It has no event of its own."""
+    calls = (
+        KernelCall("aten::addmm", "aten::addmm", "fc"),
+        KernelCall("my::scale", "my::scale", "scaling"),
+        KernelCall("aten::mm", "aten::mm", "head"),
+    )
+    events = forward("0/0", 1000, 3, "aten::addmm", "aten::mul", "aten::add", "aten::mm")
+    rows = rows_of(events, {("0/0", FORWARD_PART): calls})
+    assert {(name, module) for name, module, _ in rows} == {
+        ("aten::addmm", "fc"),
+        ("aten::mul", "scaling"),
+        ("aten::add", "scaling"),
+        ("aten::mm", "head"),
+    }
+
+
+def test_kernels_of_templates_are_named_in_order():
+    calls = (
+        KernelCall("cpp_CppMicroGemm_0", "fused addmm, relu", "first"),
+        KernelCall("cpp_CppMicroGemm_1", "fused addmm", "second"),
+        KernelCall("cpp_fused_sum_2", "fused sum", "head"),
+    )
+    gemm = "graph_1_gemm_m64n64k64_kernel"
+    events = forward("0/0", 1000, 3, gemm, gemm, "graph_1_cpp_fused_sum_2")
+    rows = rows_of(events, {("0/0", FORWARD_PART): calls})
+    assert {(name, module) for name, module, _ in rows} == {
+        ("fused addmm, relu", "first"),
+        ("fused addmm", "second"),
+        ("fused sum", "head"),
+    }
+
+
+def test_events_that_may_be_of_several_calls_have_no_module():
+    calls = tuple(KernelCall(f"my::op{n}", f"my::op{n}", f"m{n}") for n in range(2))
+    events = forward("0/0", 1000, 3, "aten::mul", "aten::add", "aten::sub")
+    rows = rows_of(events, {("0/0", FORWARD_PART): calls})
+    assert {module for _, module, _ in rows} == {""}

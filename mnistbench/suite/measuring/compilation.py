@@ -16,6 +16,7 @@ of kernels in the profile.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import linecache
 import logging
@@ -587,10 +588,12 @@ def observed() -> Iterator[CompilationLog]:
     """Compile everything anew in the body, with names of kernels in profiles.
 
     It is a compilation of its own, without Inductor's cache of graphs; kernels that were built
-    before are not built again. After the body everything is compiled anew as the program asks for.
+    before for an observation are not built again, because their graphs have the same numbers. After
+    the body everything is compiled anew as the program asks for.
     """
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
+    from torch._inductor import compile_fx
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     with logged() as log:
@@ -611,14 +614,17 @@ def observed() -> Iterator[CompilationLog]:
             "post_grad_custom_post_pass": Watch(),
             "fx_graph_cache": False,
         }
+        numbers = vars(compile_fx).get("_graph_counter")
         torch.compiler.reset()
         try:
+            vars(compile_fx)["_graph_counter"] = itertools.count()
             with (
                 inductor_config.patch(settings),
                 functorch_config.patch({"enable_autograd_cache": False}),
             ):
                 yield log
         finally:
+            vars(compile_fx)["_graph_counter"] = numbers
             torch.compiler.reset()
 
 

@@ -147,7 +147,10 @@ def measured() -> Iterator[Measured]:
         return compiled(values).detach()
 
     before, settings_before = result(), settings()
-    profiles = [profiled(run) for _ in range(2)]
+    profiles = []
+    for _ in range(2):
+        model.odd = False
+        profiles.append(profiled(run))
     yield Measured(
         [table for table, _ in profiles],
         [compilation for _, compilation in profiles],
@@ -270,14 +273,17 @@ def test_an_exception_in_the_body_restores_all_settings(
     around: Callable[[], contextlib.AbstractContextManager[object]],
 ) -> None:
     before = settings()
+    within = before
 
     def fail() -> None:
+        nonlocal within
         with around():
-            assert settings() != before
+            within = settings()
             raise ValueError("in the body")
 
     with pytest.raises(ValueError, match="in the body"):
         fail()
+    assert within != before
     assert settings() == before
 
 
@@ -300,10 +306,10 @@ def test_first_calls_with_an_empty_and_with_a_filled_cache() -> None:
     cold, warm, (hits, misses) = compile_times(run)
     assert settings() == before
     for time in (cold, warm):
-        assert min(time.tracing_ns, time.backend_ns, time.build_ns, time.run_ns) > 0
+        assert min(time.tracing_ns, time.backend_ns, time.run_ns) > 0
         parts = time.tracing_ns + time.backend_ns + time.build_ns + time.run_ns
         assert time.total_ns == parts
-    assert warm.build_ns < cold.build_ns
+    assert cold.build_ns > warm.build_ns == 0
     assert hits > 0
     assert misses == 0
     assert with_times(Compilation(), run).cold is not None
