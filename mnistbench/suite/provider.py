@@ -120,10 +120,9 @@ class _Torch(Provider):
         return int(utils.counters["frames"]["total"]) if utils else 0
 
     def run_eagerly(self) -> AbstractContextManager[object]:
-        import torch
+        from mnistbench.suite.measuring.compilation import run_eagerly
 
-        stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
-        return stance
+        return run_eagerly()
 
     def is_made_by_compiler(self, name: str) -> bool:
         return "torch_dynamo_resume_in_" in name  # the rest of a function after a graph break

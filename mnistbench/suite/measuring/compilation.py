@@ -7,17 +7,17 @@ missing in another version; then the record has a line about it:
 
 - which nodes of the graph a kernel computes: ``torch._inductor.debug`` keeps it while a graph is
   compiled, for ``trace.provenance_tracking_level``;
+- the kernels of a graph: they are functions of the modules in ``PyCodeCache.modules``;
 - why no CUDA graph is used: it is in the log of Inductor.
 
-A case is timed as the program compiles it. What is observed is compiled a second time, with names
-of kernels in the profile.
+A case is timed as the program compiles it. What is observed is compiled a second time, to the same
+kernels, whose calls then have events in a profile.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import linecache
 import logging
@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._C._profiler import _RecordFunctionFast
 
 from mnistbench.core.compilation import (
     BACKWARD_PART,
@@ -69,6 +70,9 @@ OBSERVED_CALLS = 4
 #: Note if functions were compiled, but not by Inductor.
 _OTHER_BACKEND = "compiled by another backend than Inductor: no graph of it is described"
 
+#: Begins the names of generated kernels for a CPU.
+_CPU_KERNEL = "cpp_"
+
 #: Prefixes of what provenance calls functions of libraries.
 _LIBRARY = "extern_kernels."
 _ATEN = "torch.ops."
@@ -78,6 +82,26 @@ def has_compiled() -> bool:
     """Return whether this process has compiled a function with torch.compile."""
     utils = sys.modules.get("torch._dynamo.utils")
     return utils is not None and bool(utils.counters["frames"]["total"])
+
+
+_runs_eagerly = False
+
+
+@contextlib.contextmanager
+def run_eagerly() -> Iterator[None]:
+    """Run compiled functions as they are written in the body."""
+    global _runs_eagerly  # noqa: PLW0603  # as the stance of torch.compile is
+    with torch.compiler.set_stance("force_eager"):
+        _runs_eagerly = True
+        try:
+            yield
+        finally:
+            _runs_eagerly = False
+
+
+def runs_eagerly() -> bool:
+    """Return whether :func:`run_eagerly` is in effect."""
+    return _runs_eagerly
 
 
 # ---- What the trace tells ------------------------------------------------------------------------
@@ -638,13 +662,11 @@ def logged() -> Iterator[CompilationLog]:
 def observed() -> Iterator[CompilationLog]:
     """Compile everything anew in the body, with names of kernels in profiles.
 
-    It is a compilation of its own, which Inductor's cache keeps beside that of the program. Graphs
-    are numbered from 0, so that their kernels have the same text in each process, and are built
-    once. After the body everything is compiled anew as the program asks for.
+    It is a compilation of its own, which Inductor's cache keeps beside that of the program; both
+    have the same kernels. After the body everything is compiled anew as the program asks for.
     """
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
-    from torch._inductor import compile_fx
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     with logged() as log:
@@ -670,22 +692,18 @@ def observed() -> Iterator[CompilationLog]:
                 return "mnistbench"
 
         settings: dict[str, Any] = {
-            "cpp.enable_kernel_profile": True,
             "trace.provenance_tracking_level": 1,
             "joint_custom_post_pass": ModulesWatch(),
             "post_grad_custom_post_pass": GraphWatch(),
         }
-        numbers = vars(compile_fx).get("_graph_counter")
         torch.compiler.reset()
         try:
-            vars(compile_fx)["_graph_counter"] = itertools.count()
             with (
                 inductor_config.patch(settings),
                 functorch_config.patch({"enable_autograd_cache": False}),
             ):
                 yield log
         finally:
-            vars(compile_fx)["_graph_counter"] = numbers
             torch.compiler.reset()
 
 
@@ -718,8 +736,43 @@ def observed_if(
         for _ in range(OBSERVED_CALLS):
             run()
         compiled = Observed({}, log.compilation())
-        yield compiled
+        with named_kernels():
+            yield compiled
         compiled.graphs = log.calls_of_graphs(outside)
+
+
+@contextlib.contextmanager
+def named_kernels() -> Iterator[None]:
+    """Give generated kernels of the CPU events in the profiles of the body.
+
+    Inductor's option for it, ``cpp.enable_kernel_profile``, becomes a part of the kernels, so all
+    would be built again, which takes as long as the first time. Kernels of Triton have events.
+    """
+    from torch._inductor.codecache import PyCodeCache
+
+    # A module is in the list each time that it was loaded.
+    modules = {id(module): vars(module) for module in getattr(PyCodeCache, "modules", ())}
+    kernels = [
+        (names, name, value)
+        for names in modules.values()
+        for name, value in names.items()
+        if name.startswith(_CPU_KERNEL) and callable(value)
+    ]
+    for names, name, kernel in kernels:
+        names[name] = _with_event(name, kernel)
+    try:
+        yield
+    finally:
+        for names, name, kernel in kernels:
+            names[name] = kernel
+
+
+def _with_event(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        with _RecordFunctionFast(name):
+            return kernel(*arguments)
+
+    return call
 
 
 @contextlib.contextmanager

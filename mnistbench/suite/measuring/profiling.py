@@ -31,7 +31,13 @@ from mnistbench.measuring.calls import Call
 from mnistbench.measuring.provider import CallProfile
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.suite.measuring.case import Case, synchronizer
-from mnistbench.suite.measuring.compilation import Observed, has_compiled, observed_if, with_times
+from mnistbench.suite.measuring.compilation import (
+    Observed,
+    has_compiled,
+    observed_if,
+    runs_eagerly,
+    with_times,
+)
 from mnistbench.suite.workloads.step import Inference, Step
 
 #: Blocks of each kind, and calls per block. Disturbances only add time, so the fastest block is the
@@ -128,6 +134,8 @@ def profile_warm(
 
 def is_compiled(case: Case) -> bool:
     """Return whether torch.compile compiles code of a case; a model may do so by itself."""
+    if runs_eagerly():
+        return False
     return case.params.compile or (has_compiled() and operations_of(case)[1])
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, NamedTuple
 from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import Limit, read_limited
+from mnistbench.core.operation import FUSED
 from mnistbench.gate.words import BASE, HEAD
 
 #: Scripts of calls with hundreds of tensors have some 100 kB.
@@ -199,13 +200,18 @@ def script(
     tensors = _tensors(rows)
     is_cold = any(_longest_use(side_rows).n_bytes for side_rows in rows_of_sides.values())
     restores = any(call["writes"] for row in rows for call in row["calls"])
-    is_profiled = any(map(_needs_profiler, rows_of_sides.values()))
+    # The operations of a fused kernel are timed together: compiled ones have other names.
+    is_fused = origin.title.startswith(FUSED)
+    is_profiled = not is_fused and any(map(_needs_profiler, rows_of_sides.values()))
     is_on_cpu = not tensors or any(tensor["device"] == "cpu" for tensor in tensors)
     origin = replace(origin, has_base=base is not None, made_share=round(_made_share(head), 3))
     return environment.get_template("script.py.jinja").render(
         origin=origin,
         origin_line=f"{_MARK}{json.dumps(asdict(origin))}",
-        sides=[_side_text(side, side_rows) for side, side_rows in rows_of_sides.items()],
+        sides=[
+            _side_text(side, side_rows, is_fused=is_fused)
+            for side, side_rows in rows_of_sides.items()
+        ],
         packages=packages[:_MAX_PACKAGES],
         row_names=sorted({row["row"] for row in rows}),
         # A variable that only one side has may set the number of threads.
@@ -213,6 +219,7 @@ def script(
         is_cold=is_cold,
         restores=restores,
         is_profiled=is_profiled,
+        is_fused=is_fused,
         prepares=is_profiled or restores or is_on_cpu,
         has_side_without_calls=not all(rows_of_sides.values()),
         repetitions=_repetitions(rows_of_sides.values()),
@@ -316,13 +323,14 @@ class _SideText:
     values_suffix: str  # ending of the file with saved values; empty if the side reads none
     tensors: list[str]  # statements that make the tensors
     calls: list[str]  # statements that make the calls
+    results: list[str]  # what they compute
     written: list[str]  # the tensors that the calls change
     # "(tensor, bytes, ns)" of its last use before the call, the earliest first. Of a list only the
     # largest tensor is here. The tensor None is the memory of the results.
     used: list[str]
 
 
-def _side_text(side: str, rows: Sequence[StoredRow]) -> _SideText:
+def _side_text(side: str, rows: Sequence[StoredRow], *, is_fused: bool) -> _SideText:
     tensors = list[str]()
     calls = list[str]()
     written = list[str]()
@@ -340,7 +348,7 @@ def _side_text(side: str, rows: Sequence[StoredRow]) -> _SideText:
             result_use = max(result_use, _use(call, _tensors_of(call)))
     if result_use > max((use for _, use in uses), default=_Use(0, 0)):
         uses.append(("None", result_use))
-    if len(calls) > 1:
+    if len(calls) > 1 or is_fused:
         # A result is kept until the last call, as in most programs: otherwise the next call would
         # use its memory, which is warm.
         calls = [f"y{number} = {call}" for number, call in enumerate(calls, 1)]
@@ -351,6 +359,7 @@ def _side_text(side: str, rows: Sequence[StoredRow]) -> _SideText:
         values_suffix=VALUES[side] if has_saved_values else "",
         tensors=tensors,
         calls=calls,
+        results=[f"y{number}" for number in range(1, len(calls) + 1)],
         written=written,
         used=[
             f"({tensor}, {use.n_bytes}, {use.ns})"

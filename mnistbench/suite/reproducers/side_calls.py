@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core.operation import FUSED, OpKey
 from mnistbench.gate.processes.messages import CaptureJob
 from mnistbench.gate.processes.sides.session import TakenCase, run_tests
 from mnistbench.gate.processes.sides.side import CaseError, Side
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
+from mnistbench.suite.measuring.compilation import has_compiled, run_eagerly, runs_eagerly
 from mnistbench.suite.reproducers.capture import capture as capture_calls
 from mnistbench.suite.reproducers.script import VALUES
 
@@ -36,18 +38,18 @@ def capture(job: CaptureJob, say: Callable[..., None]) -> None:
 
     def take(case: TakenCase) -> None:
         wanted = [script for script in job.wanted if script["case"] == case.node_id]
+        keys = {script["script"]: _eager_keys(script["rows"]) for script in wanted}
         rows = _rows(
             side,
             case,
-            {tuple(key) for script in wanted for key in script["rows"]},
+            {key for keys_of_script in keys.values() for key in keys_of_script},
             wanted[0]["iterations"],
         )
         for script in wanted:
-            chosen = _largest([(tuple(key), rows[tuple(key)]) for key in script["rows"]])
+            rows_of_script = [(key, rows[key]) for key in keys[script["script"]]]
+            chosen = _largest(rows_of_script)
             stored = [row.stored(key[0]) for key, row in chosen]
-            why_not = (
-                "" if stored else next((rows[tuple(key)].why_not for key in script["rows"]), "")
-            )
+            why_not = "" if stored else next((row.why_not for _, row in rows_of_script), "")
             captured[script["script"]] = {
                 "rows": stored,
                 "why_not": why_not,
@@ -66,13 +68,30 @@ def capture(job: CaptureJob, say: Callable[..., None]) -> None:
     say(captured=captured)
 
 
+def _eager_keys(keys: Iterable[Sequence[str]]) -> list[OpKey]:
+    """Return the rows of eager operations: of a fused kernel those that it computes.
+
+    A kernel that names not all of its modules may compute operations of any.
+    """
+    eager: dict[OpKey, None] = {}
+    for name, phase, module in keys:
+        if not name.startswith(FUSED):
+            eager[name, phase, module] = None
+            continue
+        operations = name.removeprefix(FUSED).partition(" (")[0].split(", ")
+        for operation in operations:
+            for part in module.split(" + "):
+                eager[f"aten::{operation}", phase, part] = None
+    return [*eager]
+
+
 def _rows(side: Side, case: TakenCase, keys: set[Any], iterations: int) -> Any:
     """Run iterations of a case as before its profiled ones, and return the rows of one.
 
-    The case is built and warmed up.
+    The case is built and warmed up. Compiled code runs as it is written.
     """
     side_case = case.make()
-    with side.errors_named():
+    with side.errors_named(), contextlib.ExitStack() as stack:
         side_case.build()
         for reset, number in (
             (lambda: None, WARMUP_ITERATIONS),
@@ -83,6 +102,8 @@ def _rows(side: Side, case: TakenCase, keys: set[Any], iterations: int) -> Any:
                 side_case.prepare()
                 side_case()
                 side_case.finish()
+            if has_compiled() and not runs_eagerly():
+                stack.enter_context(run_eagerly())
         with side_case.marked() as run:
             return capture_calls(run, contextlib.nullcontext(), keys, side_case.device)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mnistbench.core.errors import MnistbenchError
+from mnistbench.core.operation import COMPILED, LOOKUP
 from mnistbench.gate.decide.statistics.quantities import Quantity
 from mnistbench.gate.decide.verdict.decision import Decision
 from mnistbench.gate.decide.verdict.estimates import as_shown
@@ -195,6 +196,8 @@ def _reproducer(
     key = quantity.key
     if why_not := _NO_OPERATION if quantity.kind == OUTSIDE_KIND else why_none:
         return Reproducer(key, "", why_not)
+    if {name for name, _, _ in quantity.members} <= {COMPILED, LOOKUP}:
+        return Reproducer(key, "", "it is time of compiled code outside its kernels")
     base, head = (
         captured[side].get(name, {"rows": (), "why_not": "its test did not run again"})
         for side in (BASE, HEAD)

@@ -560,3 +560,18 @@ def test_the_name_of_a_row_is_no_line_of_the_script():
     name = "x\nimport os; os.abort()"
     text = script(builders.header(), [builders.row(row=name, self_share=0.8)])
     assert not [line for line in text.splitlines() if line.startswith("import os;")]
+
+
+def test_the_script_of_a_fused_kernel_makes_its_operations_and_can_compile_them(run, monkeypatch):
+    names = ("aten::gelu", "aten::mul")
+    keys = {(name, "", NO_MODULE) for name in names}
+    rows = capture(lambda: F.gelu(X) * X, nullcontext(), keys)
+    stored = [json.loads(json.dumps(rows[name, "", NO_MODULE].stored(name))) for name in names]
+    text = script(builders.header(title="fused gelu, mul, forward act"), stored)
+    found, [seconds] = run(text)
+    assert seconds > 0
+    assert [tuple(result.shape) for result in found["call"]()] == [(8, 16), (8, 16)]
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda call: compiled.append(call) or call)
+    run(text, "compiled")
+    assert len(compiled) == 1
