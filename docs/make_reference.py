@@ -124,6 +124,8 @@ def _usage(option: Option) -> str:
     """
     if not option.flags:
         return f"`{option.metavar} ...`" if option.many else f"`{option.metavar}`"
+    if option.is_switch_with_value:
+        return f"`{option.flags[0]}[={option.metavar}]`"
     return ", ".join(
         f"`{flag} {option.metavar}`" if option.metavar else f"`{flag}`" for flag in option.flags
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import builders
+import compiled_builders
 import gate_builders
 import pytest
 import strategies
@@ -481,6 +482,26 @@ def joined(members, key):
 
 def of_another_type(members, key):
     members[key] = {"a": 1} if not isinstance(members[key], dict) else "a"
+
+
+@pytest.mark.parametrize("change", [removed, renamed, joined, of_another_type])
+def test_what_compilation_replaced_has_no_other_key(change):
+    broken = compiled_builders.compilation(
+        breaks=(compiled_builders.BROKEN,), recompilations=(compiled_builders.AGAIN,)
+    )
+    bases = [builders.summary(compiled_builders.eager())]
+    head = builders.summary(compiled_builders.compiled(compilation=broken))
+    comparison = compare_report.report(judge.judge(compare(bases, head), Criteria()), 10)
+    document = json.loads(comparison.json)
+    assert complaints("compare", document) == []
+    paths = [
+        path
+        for path in places(document, MAPS["compare"])
+        if {"compilation", "modules"}.intersection(path)
+    ]
+    assert len(paths) > 30
+    is_valid = validator("compare").is_valid
+    assert [path for path in paths if is_valid(spoiled(document, path, change))] == []
 
 
 @pytest.mark.parametrize("change", [removed, renamed, joined, of_another_type])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from mnistbench.compare.report import report
 from mnistbench.core import options
 from mnistbench.core.errors import UsageError
 from mnistbench.core.machine import gc_paused
-from mnistbench.core.params import DTYPES, STEPS
+from mnistbench.core.params import DTYPES, STEPS, Params
+from mnistbench.core.record import CaseRecord
 from mnistbench.judging.verdicts import INCONCLUSIVE, NONE, PASSED, REGRESSED
 from mnistbench.saved_runs.references import OR_TRACE, find
 from mnistbench.saved_runs.run import Run
@@ -26,8 +27,12 @@ from mnistbench.showing.output import (
     deliver_result,
 )
 
-#: Parameters that two compared cases may differ in, and their values.
-_BETWEEN: dict[str, Sequence[object]] = {"step": STEPS, "dtype": DTYPES, "compile": (False, True)}
+#: Parameters that two compared cases may differ in, and their values by name.
+_BETWEEN: Mapping[str, Mapping[str, object]] = {
+    "step": {step: step for step in STEPS},
+    "dtype": {dtype: dtype for dtype in DTYPES},
+    "compile": {"no": False, "yes": True},
+}
 
 _CODES = {
     NONE: EXIT_PASSED,
@@ -40,11 +45,11 @@ _CODES = {
 def _two_values(text: str) -> tuple[str, object, object]:
     """Read ``step=reference,fast``: a parameter, its value in the base and that in the head."""
     name, _, values = text.partition("=")
-    known = {str(value): value for value in _BETWEEN.get(name, ())}
+    known = _BETWEEN.get(name, {})
     chosen = [known[value] for value in values.split(",") if value in known]
     if len(chosen) != 2 or values.count(",") != 1 or chosen[0] == chosen[1]:
         choices = " or ".join(
-            f"{parameter}={','.join(map(str, values))}" for parameter, values in _BETWEEN.items()
+            f"{parameter}={','.join(values)}" for parameter, values in _BETWEEN.items()
         )
         raise ValueError(f"cannot be used; give {choices}")
     return name, chosen[0], chosen[1]
@@ -135,11 +140,15 @@ def _between(
         ("HEAD", head_runs[-1:], head_value),
     ):
         if not any(run.cases for run in runs):
+            shown = next(text for text, known in _BETWEEN[name].items() if known == value)
             raise UsageError(
-                f"--between: {side} has no case with {name} {value}: measure it, or name another "
+                f"--between: {side} has no case with {name} {shown}: measure it, or name another "
                 "run"
             )
-    renamed_bases = [_with_parameter(run, name, head_value) for run in base_runs]
+    if name == "compile":
+        renamed_bases = _compiled_alike(base_runs, head_runs[-1], head_value)
+    else:
+        renamed_bases = [_with_parameter(run, name, head_value) for run in base_runs]
     return renamed_bases, head_runs[-1], head_runs[:-1]
 
 
@@ -156,3 +165,36 @@ def _with_parameter(run: Run, name: str, value: object) -> Run:
         replace(case, params=replace(case.params, **change)) for case in run.cases if case.params
     )
     return replace(run, cases=tuple(cases))
+
+
+def _compiled_alike(bases: Sequence[Run], head: Run, value: object) -> list[Run]:
+    """Return runs with ``compile`` and ``compile_with`` of the head in all of their cases.
+
+    One side is eager. Its cases are compared with cases of any settings of ``torch.compile``.
+
+    Raises:
+        UsageError: the base has a case with several settings, which are no samples of one case.
+    """
+    change: dict[str, Any] = {"compile": value}  # of cases that the head does not have
+    head_params = {_eager(case): case.params for case in head.cases}
+    base_labels: dict[tuple[str, Params], str] = {}
+    runs = []
+    for run in bases:
+        cases = []
+        for case in run.cases:
+            eager = _eager(case)
+            label = base_labels.setdefault(eager, case.known_params.label)
+            if label != case.known_params.label:
+                raise UsageError(
+                    f"--between: BASE has {label} and {case.known_params.label}: name runs with "
+                    "one of them"
+                )
+            params = head_params.get(eager) or replace(eager[1], **change)
+            cases.append(replace(case, params=params))
+        runs.append(replace(run, cases=tuple(cases)))
+    return runs
+
+
+def _eager(case: CaseRecord) -> tuple[str, Params]:
+    """Return the test of a case, and its parameters if it were not compiled."""
+    return case.test, replace(case.known_params, compile=False, compile_with="")

@@ -33,6 +33,7 @@ from mnistbench.core.operation import (
     NOT_OPERATIONS,
     OpKey,
     grouped,
+    is_compiled_name,
     is_named,
     names_of,
 )
@@ -202,10 +203,28 @@ class CaseComparison:
         """Operations and functions by size of change, the largest first."""
         return _largest_first((*self.operations.parts, *self.functions.parts))
 
+    @functools.cached_property  # it reads all names of both sides
+    def compiled_side(self) -> str:
+        """The side whose case torch.compile compiled, if the other one ran eagerly: base or head.
+
+        Empty otherwise, and if it is not known of a side, which then has no table of operations.
+        """
+        is_known = self.base.columns("warm") and self.head.columns("warm")
+        is_base, is_head = map(_is_compiled, (self.base, self.head))
+        if not is_known or is_base == is_head:
+            return ""
+        return "base" if is_base else "head"
+
     @property
     def renamed_from(self) -> str:
         """The name of the test in the base, if a test with another name has the same Params now."""
         return self.base.node_id if self.base.test != self.head.test else ""
+
+
+def _is_compiled(case: CaseRecord) -> bool:
+    columns = case.columns("warm")
+    names = (name for name, _, _ in columns.keys) if columns else ()
+    return case.compilation is not None or any(map(is_compiled_name, names))
 
 
 @dataclass(frozen=True)

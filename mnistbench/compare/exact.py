@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from dataclasses import replace
 
 from mnistbench.compare.diff import CaseComparison, OpTotals
-from mnistbench.core import units
+from mnistbench.core import compilation, units
 from mnistbench.judging.exact import (
     TOLERANCE,
     Counts,
@@ -23,8 +24,9 @@ from mnistbench.saved_runs.compatibility import MACHINES
 def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str, ...]:
     """Return a sentence for each exact difference, in the order of the operations of the case.
 
-    If it is ``brief``, long lists of shapes and kernels are shortened, and kernels of different
-    machines only counted.
+    What differs between compilations comes first, because it causes other differences. If it is
+    ``brief``, long lists of shapes and kernels are shortened, kernels of different machines only
+    counted, and so are operations that differ because one side alone is compiled.
     """
     parameters = (case.base.parameter_count, case.head.parameter_count)
     operations = {
@@ -41,16 +43,38 @@ def exact_differences(case: CaseComparison, *, brief: bool = False) -> tuple[str
         if number:
             which = units.counted(number, "operation")
             kernels = [f"kernels of {which} differ between the machines"]
+    different = list(operation_differences(operations, with_kernels=with_kernels, brief=brief))
+    if brief and different and case.compiled_side:
+        counted = units.counted(len(different), "difference")
+        side = f"the {case.compiled_side} alone is compiled"
+        different = [f"{counted} of operations, because {side}; --format json has all"]
     return (
+        *_compilation_differences(case),
         *model_differences(parameters, operations),
         *_training_differences(case),
         *kernels,
-        *operation_differences(operations, with_kernels=with_kernels, brief=brief),
+        *different,
     )
 
 
 def _counts(side: OpTotals | None) -> Counts | None:
     return side and Counts(side.calls, side.memory_bytes, side.shapes, side.kernels, side.varying)
+
+
+def _compilation_differences(case: CaseComparison) -> Iterable[str]:
+    base = case.base.compilation
+    head = case.head.compilation
+    if base and head:
+        yield from (difference.text for difference in compilation.differences(base, head))
+    elif case.compiled_side and (compiled := base or head):
+        yield f"compiled in the {case.compiled_side} alone: {compiled.summary}"
+        # Only breaks and recompilations: all graphs and counts of one side are new.
+        causes = (
+            replace(side, graphs=()) if side else compilation.Compilation() for side in (base, head)
+        )
+        for difference in compilation.differences(*causes):
+            if difference.place:
+                yield difference.text
 
 
 def _training_differences(case: CaseComparison) -> Iterable[str]:

@@ -10,11 +10,12 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from mnistbench.compare.criteria import DEFAULT_SHARE, Criteria, Threshold
 from mnistbench.compare.diff import FUNCTIONS_TIME, Breakdown, CaseComparison, OpChange
-from mnistbench.compare.replacements import replacements
+from mnistbench.compare.replacements import ModuleGroup, module_groups, replacements
 from mnistbench.core.operation import operation_name, replacement_title
 from mnistbench.core.record import median, quartiles_ns
 from mnistbench.judging.acceptance import LARGEST_LIMIT
@@ -42,6 +43,7 @@ class Measurement:
     head_runs: tuple[float, ...]  # ns in every run of the head
     spread_ns: float  # change that the spread of the runs can explain
     limit: Threshold | None  # the user's
+    modules: ModuleGroup | None = None  # whose operations compilation replaced, of kind REPLACED
 
     @property
     def has_limit(self) -> bool:
@@ -152,14 +154,24 @@ def operations_of(case: CaseComparison, criteria: Criteria) -> Iterable[Measurem
     pools: dict[tuple[str, bool], list[OpChange]] = defaultdict(list)
     for whole in (case.operations, case.functions):
         changes = [change for change in whole.parts if change.is_operation]
-        groups = replacements(changes, named)
-        in_a_group = {id(change) for group in groups for change in group}
-        candidates = [(group, REPLACED) for group in groups]
-        candidates += [([change], OPERATION) for change in changes if id(change) not in in_a_group]
-        for group, kind in candidates:
+        of_modules = module_groups(case, changes, named) if whole is case.operations else []
+        candidates: list[_Candidate] = [
+            _Candidate(group.members, group.title, REPLACED, group) for group in of_modules
+        ]
+        if not of_modules:
+            candidates += [
+                _Candidate(group, _title(group), REPLACED) for group in replacements(changes, named)
+            ]
+        in_a_group = {id(change) for candidate in candidates for change in candidate.members}
+        candidates += [
+            _Candidate([change], operation_name(*change.key), OPERATION)
+            for change in changes
+            if id(change) not in in_a_group
+        ]
+        for group, name, kind, modules in candidates:
             if named.intersection(map(id, group)) or _matter(group, case, whole, criteria):
-                name = _title(group) if kind == REPLACED else operation_name(*group[0].key)
-                alone.append(_sum(group, whole, name, kind, limits))
+                quantity = _sum(group, whole, name, kind, limits)
+                alone.append(replace(quantity, modules=modules))
                 continue
             for change in group:
                 limit = limits.named(change)
@@ -179,6 +191,15 @@ def operations_of(case: CaseComparison, criteria: Criteria) -> Iterable[Measurem
         other = OTHER_FUNCTIONS if is_function else OTHER
         whole = case.functions if is_function else case.operations
         yield _sum(changes, whole, f"{other} in {name}" if name else other, OTHER, limits)
+
+
+class _Candidate(NamedTuple):
+    """Operations that are judged by themselves if they are large enough."""
+
+    members: Sequence[OpChange]
+    name: str
+    kind: str
+    modules: ModuleGroup | None = None
 
 
 def _matter(

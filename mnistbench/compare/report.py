@@ -25,7 +25,9 @@ from mnistbench.compare.exact import exact_differences, final_value, final_value
 from mnistbench.compare.judge import CaseJudgement, Finding, Judgement, Ruling, acceptance_for
 from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.compare.quantities import Measurement
+from mnistbench.compare.replacements import ModuleGroup, module_groups
 from mnistbench.core import units
+from mnistbench.core.compilation import Compilation, time_differences
 from mnistbench.core.operation import operation_cells, operation_name
 from mnistbench.core.record import finite
 from mnistbench.judging.acceptance import WARN
@@ -80,6 +82,8 @@ MIN_MEMBER = 0.01
 
 #: Verdict of the rows of a replacement after its first row.
 _INCLUDED = "included above"
+#: Verdict of the rows of modules that are judged together with other small operations.
+_IN_OTHER = "included in other"
 
 
 def report(judgement: Judgement, top: int) -> Report:
@@ -308,6 +312,7 @@ def _ledger(judged: CaseJudgement, top: int, criteria: Criteria) -> Table:
         (shown if has_row else hidden).append(finding)
     hidden_operations = [finding for finding in hidden if not finding.measured.is_function]
     hidden_functions = [finding for finding in hidden if finding.measured.is_function]
+    pooled_modules = _pooled_modules(case, pooled, top - len(shown))
     are_large = any(
         finding.measured.head_ns >= SHARE_OF_SMALL * finding.measured.whole.head_ns
         for finding in pooled
@@ -315,17 +320,17 @@ def _ledger(judged: CaseJudgement, top: int, criteria: Criteria) -> Table:
     none_alone = [_NONE_ALONE.format(by=criteria.flag("--by"))] if not alone and are_large else []
     sums = [
         *(_hidden_row(findings) for findings in (hidden_operations, hidden_functions) if findings),
-        *(
-            _finding_row(finding, f"{finding.measured.name} ({_counted(finding.measured)})")
-            for finding in pooled
-        ),
+        *(row for finding in pooled for row in _pooled_rows(finding, pooled_modules)),
         *(_finding_row(finding, finding.measured.name) for finding in outside),
         *_whole_rows(judged),
     ]
     return text_table(
         title=case_title(case),
         headings=_LEDGER,
-        rows=[row for finding in shown for row in _rows(finding, top)],
+        rows=[
+            *(row for finding in shown for row in _rows(finding, top)),
+            *(_modules_row(group, case.operations, _IN_OTHER) for group in pooled_modules),
+        ],
         sums=sums,
         lines=(*none_alone, *_lines(case)),
         numbers_from=3,
@@ -335,6 +340,34 @@ def _ledger(judged: CaseJudgement, top: int, criteria: Criteria) -> Table:
 
 def _of_kinds(judged: CaseJudgement, *kinds: str) -> list[Finding]:
     return [finding for finding in judged.operations if finding.measured.kind in kinds]
+
+
+def _pooled_modules(
+    case: CaseComparison, pooled: Sequence[Finding], most: int
+) -> list[ModuleGroup]:
+    """Return the modules whose replaced operations are too small to be judged by themselves.
+
+    They have rows all the same, because the table shows what compilation does to each module.
+    """
+    pools = [set(map(id, finding.measured.members)) for finding in pooled]
+    groups = [
+        group
+        for group in module_groups(case, case.operations.parts)
+        if any(pool.issuperset(map(id, group.members)) for pool in pools)
+    ]
+    groups.sort(key=lambda group: (-abs((group.head_ns or 0) - (group.base_ns or 0)), group.title))
+    return groups[: max(0, most)]
+
+
+def _pooled_rows(finding: Finding, with_rows: Iterable[ModuleGroup]) -> Iterable[Row]:
+    """Yield the row of a pool, without the members that have rows of their own."""
+    elsewhere = {id(change) for group in with_rows for change in group.members}
+    measured = finding.measured
+    members = [change for change in measured.members if id(change) not in elsewhere]
+    counted = _counted(measured, len(members))
+    if above := len(measured.members) - len(members):
+        counted = f"{counted} and {above} above"
+    yield _sum_row(f"{measured.name} ({counted})", members, measured.whole, finding.text)
 
 
 def _whole_rows(judged: CaseJudgement) -> Iterable[Row]:
@@ -384,13 +417,16 @@ def machines(case: CaseComparison) -> str:
 def _rows(finding: Finding, top: int) -> Iterable[Row]:
     """Yield a row per operation.
 
-    Operations that replace each other have one verdict, in the first of their rows. Of more than
-    MAX_MEMBERS operations, those with small changes are one row, and so are all after the first
-    ``top``.
+    Operations that replace each other have one verdict, in the first of their rows; those of
+    modules that are compiled on one side alone have one row. Of more than MAX_MEMBERS operations,
+    those with small changes are one row, and so are all after the first ``top``.
     """
     members = finding.measured.members
     operations = finding.measured.case.operations
     whole = finding.measured.whole
+    if finding.measured.modules:
+        yield _modules_row(finding.measured.modules, whole, finding.text)
+        return
     shown = members
     if len(members) > MAX_MEMBERS:
         min_ns = MIN_MEMBER * max(operations.base_ns, operations.head_ns)
@@ -413,6 +449,17 @@ def _operation_row(change: OpChange, whole: Breakdown, verdict: str) -> Row:
         module=change.module or units.MISSING,
         calls=_calls(change),
         share=_share(change.change_ns, whole),
+    )
+
+
+def _modules_row(group: ModuleGroup, whole: Breakdown, verdict: str) -> Row:
+    return _row(
+        group.operations,
+        _time_cells(group.base_ns, group.head_ns),
+        verdict,
+        phase=group.phase or units.MISSING,
+        module=group.module or units.MISSING,
+        share=_share((group.head_ns or 0) - (group.base_ns or 0), whole),
     )
 
 
@@ -512,7 +559,10 @@ def _whole_cases(cases: Sequence[CaseJudgement]) -> Table:
         lines=tuple(
             f"{judged.case.head.label}: {text}"
             for judged in cases
-            for text in exact_differences(judged.case)
+            for text in (
+                *exact_differences(judged.case),
+                *time_differences(judged.case.base.compilation, judged.case.head.compilation),
+            )
         ),
     )
 
@@ -555,6 +605,7 @@ def _lines(case: CaseComparison) -> Iterable[str]:
     different = exact_differences(case, brief=True)
     for text in units.first_lines(different, MAX_DIFFERENCES, "--format json has all"):
         yield f"exact: {text}"
+    yield from time_differences(case.base.compilation, case.head.compilation)
     operations = case.operations.parts
     functions = case.functions.parts
     average_operations = sum(change.is_operation and _varies(change) for change in operations)
@@ -816,11 +867,44 @@ def _case(judged: CaseJudgement) -> dict[str, Any]:
         **_fields(case, "profiler_ns", "incomparable", "across_machines"),
         **_fields(case.bases, "left_out"),
         "exact": list(exact_differences(case)),
+        "compilation": _compilations(case),
+        "modules": [_group_data(group) for group in module_groups(case, case.operations.parts)],
         "iterations": {"base": case.iterations.bases[-1], "head": case.iterations.head}
         if case.iterations.are_divided
         else None,
         "iteration": _finding_data(judged.iteration),
         "operations": list(map(_finding_data, judged.operations)),
+    }
+
+
+def _compilations(case: CaseComparison) -> dict[str, Any] | None:
+    """Return what torch.compile made of both sides; None if it made nothing of either."""
+    sides = {"base": case.base.compilation, "head": case.head.compilation}
+    if not any(sides.values()):
+        return None
+    return {name: compilation and _compilation(compilation) for name, compilation in sides.items()}
+
+
+def _compilation(compilation: Compilation) -> dict[str, Any]:
+    data = asdict(compilation)
+    for name in ("cold", "warm"):
+        time = getattr(compilation, name)
+        data[name] = time and {**asdict(time), "total_ns": time.total_ns}
+    return data
+
+
+def _group_data(group: ModuleGroup) -> dict[str, Any]:
+    base_ns = group.base_ns or 0
+    head_ns = group.head_ns or 0
+    base, head = group.names
+    return {
+        "modules": list(group.modules),
+        "phase": group.phase,
+        "base": list(base),
+        "head": list(head),
+        "base_ns": base_ns,
+        "head_ns": head_ns,
+        "change_ns": head_ns - base_ns,
     }
 
 

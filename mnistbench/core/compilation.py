@@ -20,6 +20,9 @@ BACKWARD_PART = "backward"
 #: The longest text of a reason in a line, in characters.
 LONGEST_REASON = 120
 
+#: Most operations that a line names.
+_MAX_NAMED = 3
+
 #: A value that a guard compares with: a number, a constant of Python, or a text.
 _VALUE = re.compile(r"\d+(?:\.\d+)?|\b(?:True|False|None)\b|(?<=== )(?:'[^']*'|\"[^\"]*\")")
 
@@ -60,6 +63,17 @@ class Recompilation:
 
 
 @dataclass(frozen=True)
+class GraphOperation:
+    """An operation of a line, in a graph."""
+
+    name: str  # of ATen, as the program calls it: native_layer_norm
+    result: str  # type and shape of what it computes: "float32[16, 128]"
+    place: CodePlace  # the line that calls it; a backward operation has that of its forward one
+    text: str  # of this line
+    calls: int  # in the graph; an operation may become several calls
+
+
+@dataclass(frozen=True)
 class CompiledGraph:
     """A graph and what was generated for it."""
 
@@ -69,6 +83,7 @@ class CompiledGraph:
     kernels: int  # generated ones that it calls
     library_calls: int
     fallbacks: tuple[str, ...] = ()  # operations for which ATen is called, in order
+    calls: tuple[GraphOperation, ...] = ()  # what the operations are
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,16 @@ class CompileTime:
     backend_ns: int  # AOTAutograd and the passes of the backend
     build_ns: int  # kernels: generated and built; 0 if the cache had all graphs
     run_ns: int  # the call itself
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The parts as people read them, in their order."""
+        return {
+            "tracing": self.tracing_ns,
+            "backend": self.backend_ns,
+            "generation and build": self.build_ns,
+            "run": self.run_ns,
+        }
 
     @property
     def compile_ns(self) -> int:
@@ -123,6 +148,15 @@ class Compilation:
         return ", ".join(counts)
 
     @property
+    def first_calls(self) -> dict[str, CompileTime]:
+        """The times of first calls that were measured, by what they are called."""
+        times = {
+            "first call with empty cache": self.cold,
+            "first call with filled cache": self.warm,
+        }
+        return {name: time for name, time in times.items() if time is not None}
+
+    @property
     def n_graphs(self) -> int:
         """Graphs of functions; the backward part of one is not counted again."""
         return sum(graph.part == FORWARD_PART for graph in self.graphs)
@@ -163,9 +197,8 @@ def lines_of(compilation: Compilation) -> Iterator[str]:
         yield f"recompiled {again.place.function}, {again.place}: not {guard}{times}"
     if fallbacks := _fallbacks(compilation):
         yield f"no kernel is generated for {', '.join(sorted(fallbacks))}: ATen computes it"
-    for name, time in (("empty", compilation.cold), ("filled", compilation.warm)):
-        if time is not None:
-            yield f"first call with {name} cache: {time_text(time)}"
+    for name, time in compilation.first_calls.items():
+        yield f"{name}: {time_text(time)}"
     if compilation.warm is not None:
         hits = compilation.cache_hits
         yield f"FX graph cache: {hits} of {hits + compilation.cache_misses} graphs found"
@@ -174,13 +207,7 @@ def lines_of(compilation: Compilation) -> Iterator[str]:
 
 def time_text(time: CompileTime) -> str:
     """Return ``15.8 s (tracing 0.5 s, backend 1.2 s, generation and build 13.9 s, run 0.2 s)``."""
-    parts = (
-        ("tracing", time.tracing_ns),
-        ("backend", time.backend_ns),
-        ("generation and build", time.build_ns),
-        ("run", time.run_ns),
-    )
-    shown = ", ".join(f"{name} {units.duration(ns)}" for name, ns in parts)
+    shown = ", ".join(f"{name} {units.duration(ns)}" for name, ns in time.parts.items())
     return f"{units.duration(time.total_ns)} ({shown})"
 
 
@@ -201,7 +228,8 @@ class CompilationDifference:
 
     text: str
     place: CodePlace | None = None  # of the cause, in the code of the side that has it
-    in_head: bool = True  # False: only the base has the cause
+    # The code at this place differs; False: it may be called with other tensors.
+    is_itself: bool = True
 
 
 def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDifference]:
@@ -224,6 +252,7 @@ def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDif
             f"({units.cut(again.guard, LONGEST_REASON)} fails)"
         ),
     )
+    yield from _changed_lines(base, head)
     before, after = _fallbacks(base), _fallbacks(head)
     for name in sorted({*before, *after}):
         if before[name] != after[name]:
@@ -239,6 +268,79 @@ def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDif
     ):
         if base_count != head_count:
             yield CompilationDifference(f"{name}: {base_count} -> {head_count}")
+
+
+def _changed_lines(base: Compilation, head: Compilation) -> Iterator[CompilationDifference]:
+    """Yield the lines of the head that are new in the graphs, then those with other operations.
+
+    A line has other operations if its function gets tensors of another size or type.
+    """
+    before, after = _calls_of_lines(base), _calls_of_lines(head)
+    changed = {
+        line: more for line, calls in after.items() if (more := calls - before.get(line, Counter()))
+    }
+    for is_new in (True, False):
+        for line, more in changed.items():
+            if (line not in before) is is_new:
+                place = _place_of(line, head)
+                what = units.and_more(sorted({name for name, _ in more}), _MAX_NAMED)
+                how = "new in the graph" if is_new else "of another size, type or number"
+                text = f"{place} ({place.function}): {what} {how}"
+                yield CompilationDifference(text, place, is_itself=is_new)
+
+
+def _calls_of_lines(compilation: Compilation) -> dict[tuple[str, str], Counter[tuple[str, str]]]:
+    """Return the operations of each line of the forward graphs: (name, result) -> calls.
+
+    A line is its function and its text, which two commits have in common.
+    """
+    lines: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
+    for call in _forward_calls(compilation):
+        line = (call.place.without_line, call.text)
+        lines.setdefault(line, Counter())[call.name, call.result] += call.calls
+    return lines
+
+
+def _forward_calls(compilation: Compilation) -> Iterator[GraphOperation]:
+    return (
+        call for graph in compilation.graphs if graph.part == FORWARD_PART for call in graph.calls
+    )
+
+
+def _place_of(line: tuple[str, str], compilation: Compilation) -> CodePlace:
+    return next(
+        call.place
+        for call in _forward_calls(compilation)
+        if (call.place.without_line, call.text) == line
+    )
+
+
+def time_differences(base: Compilation | None, head: Compilation | None) -> Iterator[str]:
+    """Yield the times of first calls on both sides, and the part that changed most.
+
+    They are timed, so they differ between runs of the same code. A side that is not compiled has
+    none: ``first call with empty cache, head: 4.58 s (tracing 0.2 s, ...)``.
+    """
+    before = base.first_calls if base else {}
+    after = head.first_calls if head else {}
+    for name in {**before, **after}:
+        if name in before and name in after:
+            yield f"{name}: {_change_text(before[name], after[name])}"
+        elif name in before:
+            yield f"{name}, base: {time_text(before[name])}"
+        else:
+            yield f"{name}, head: {time_text(after[name])}"
+
+
+def _change_text(before: CompileTime, after: CompileTime) -> str:
+    """Return ``4.58 s -> 6.10 s (generation and build 3.98 s -> 5.40 s)``."""
+    part = max(after.parts, key=lambda name: abs(after.parts[name] - before.parts[name]))
+    part_before = units.duration(before.parts[part])
+    part_after = units.duration(after.parts[part])
+    return (
+        f"{units.duration(before.total_ns)} -> {units.duration(after.total_ns)} "
+        f"({part} {part_before} -> {part_after})"
+    )
 
 
 def _identity(again: Recompilation) -> tuple[str, str]:
@@ -262,4 +364,4 @@ def _causes(
             yield CompilationDifference(f"new: {text(cause)}", cause.place)
     for key, cause in base.items():
         if key not in head:
-            yield CompilationDifference(f"vanished: {text(cause)}", cause.place, in_head=False)
+            yield CompilationDifference(f"vanished: {text(cause)}", cause.place)

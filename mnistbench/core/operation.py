@@ -190,8 +190,18 @@ def replacement_title(members: Iterable[tuple[OpKey, float | None, float | None]
     if gone.keys() == new.keys():
         names_shown = f"{' + '.join(_largest(gone))} (not in every trial)"
     else:
-        names_shown = " -> ".join(" + ".join(_largest(side)) or "nothing" for side in (gone, new))
+        names_shown = names_of_sides(gone, new)
     return ", ".join(filter(None, (names_shown, place)))
+
+
+def names_of_sides(base: Mapping[str, float], head: Mapping[str, float]) -> str:
+    """Return the largest operations of each side: ``aten::mm + aten::add_ -> aten::addmm``.
+
+    Args:
+        base: the time of each name.
+        head: likewise; ``nothing`` stands for an empty side.
+    """
+    return " -> ".join(" + ".join(_largest(side)) or "nothing" for side in (base, head))
 
 
 def _largest(times: Mapping[str, float]) -> list[str]:
@@ -305,6 +315,12 @@ def compiled_name(name: str) -> str:
     if generated := _GENERATED.fullmatch(name):
         return f"{FUSED}{generated['operations'] or 'kernel'}".rstrip("_")
     return name
+
+
+def is_compiled_name(name: str) -> bool:
+    """Whether compiled code alone has a row of this name, also in runs of earlier versions."""
+    row = compiled_name(name)
+    return row in (COMPILED, LOOKUP) or row.startswith(FUSED)
 
 
 # ---- Spans of time -------------------------------------------------------------------------------

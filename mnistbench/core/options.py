@@ -16,6 +16,7 @@ the fix: ``is not known; choose op or module``.
 from __future__ import annotations
 
 import argparse
+import copy
 import math
 import os
 import re
@@ -41,6 +42,10 @@ LARGEST_COUNT = 2**31
 _DIGITS = 20
 
 _KEY = "mnistbench option"
+
+#: Texts of a switch, as pytest reads them in its configuration.
+_ON = ("true", "yes", "on", "1", "t", "y")
+_OFF = ("false", "no", "off", "0", "f", "n")
 
 #: How options begin in pytest, where those of all plug-ins share one command line.
 _OF_PYTEST = ("--op-", "--bench-", "--no-op-")
@@ -68,6 +73,8 @@ class Option(Generic[_T]):
     # Reads an entry of a list in a configuration file that is a table, not a text. Such entries are
     # added to those of the command line.
     table_kind: Callable[[Mapping[str, Any]], _T] | None = None
+    # A switch of pytest that may have a value, after an equals sign.
+    is_switch_with_value: bool = False
     # Key in configuration files of paths that the command line does not have; else empty.
     file_key: str = ""
 
@@ -103,7 +110,7 @@ class Option(Generic[_T]):
     @property
     def empty(self) -> Any:
         """The value if none is given."""
-        if not self.metavar:
+        if not self.metavar or self.is_switch_with_value:
             return False
         if self.many:
             return ()
@@ -118,6 +125,10 @@ class Option(Generic[_T]):
         """
         if not self.metavar:
             return bool(words)
+        if self.is_switch_with_value:
+            word = str(words).strip().lower()
+            if word in (*_ON, *_OFF):
+                return word in _ON
         if self.after_dashes:
             return tuple(words)
         if self.many:
@@ -179,6 +190,17 @@ def option(
 def switch(flags: str, text: str, *, configurable: bool = False) -> Any:
     """Return the field of an option without a value; False by default."""
     return _declared(Option(tuple(flags.split()), "", str, None, text, configurable=configurable))
+
+
+def switch_with_value(flag: str, kind: Kind[Any], text: str, metavar: str) -> Any:
+    """Return the field of a switch of pytest that may have a value.
+
+    It is configurable. ``--flag`` is True and ``--flag=TEXT`` the value of the text; ``true`` and
+    ``false`` are texts of the switch. False by default. Its plug-in calls :func:`keep_paths`.
+    """
+    return _declared(
+        Option((flag,), metavar, kind, None, text, configurable=True, is_switch_with_value=True)
+    )
 
 
 def argument(
@@ -459,6 +481,10 @@ def add_pytest_options(parser: pytest.Parser, title: str, text: str, settings: t
             action = "store_true"
             value = {"default": False}
             ini_type = "bool"
+        if declared.is_switch_with_value:
+            value |= {"nargs": "?", "const": True}
+            if _pytest_version() >= (9, 2):  # before, true in [tool.pytest] has to be in quotes
+                ini_type = bool | str
         help_text = declared.shown.replace("%", "%%")
         group.addoption(
             declared.pytest_flag, dest=declared.pytest_key, action=action, help=help_text, **value
@@ -472,17 +498,49 @@ def add_pytest_options(parser: pytest.Parser, title: str, text: str, settings: t
             )
 
 
+def _pytest_version() -> tuple[int | str, ...]:
+    import pytest
+
+    return pytest.version_tuple
+
+
+def keep_paths(
+    settings: type, early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> None:
+    """Keep switches that may have a value from taking the path that follows them.
+
+    argparse takes it, because it does not ask for the equals sign. To be called first in the hook
+    ``pytest_load_initial_conftests``, whose list of arguments pytest reads afterwards.
+    """
+    switches = {
+        declared.pytest_flag: declared.pytest_key
+        for declared in options_of(settings).values()
+        if declared.is_switch_with_value
+    }
+    if switches.keys().isdisjoint(args):
+        return
+    args[:] = [f"{word}=true" if word in switches else word for word in args]
+    # pytest has read them once, to find the first conftest.py files.
+    known = early_config.known_args_namespace
+    read_again = parser.parse_known_args(args, namespace=copy.copy(early_config.option))
+    for name in ("file_or_dir", *switches.values()):
+        setattr(known, name, getattr(read_again, name))
+
+
 def read_pytest(settings: type[_T], config: pytest.Config, **more: Any) -> _T:
     """Return the settings of a session; see :func:`read`."""
     options = options_of(settings)
     command_line = {
         name: config.getoption(declared.pytest_key) for name, declared in options.items()
     }
-    configured = {
-        declared.pytest_key: config.getini(declared.pytest_key) or ""
-        for declared in options.values()
-        if declared.configurable
-    }
+    try:
+        configured = {
+            declared.pytest_key: config.getini(declared.pytest_key) or ""
+            for declared in options.values()
+            if declared.configurable
+        }
+    except TypeError as error:  # pytest 9.0 and 9.1: the type of a value in [tool.pytest]
+        raise UsageError(str(error)) from None
     return read(settings, command_line, configured, config.inipath, in_pytest=True, **more)
 
 

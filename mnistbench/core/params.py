@@ -48,6 +48,9 @@ class Params:
     seed: int
     dataset: str  # name of the dataset, which the workload gives
     step: str = REFERENCE  # one of STEPS
+    # Settings of torch.compile, as settings_text returns them: reduce-overhead,fullgraph. Empty for
+    # none. The options of a workload's backend are not part of it.
+    compile_with: str = ""
 
     def __post_init__(self) -> None:
         for name, kind in Params.__annotations__.items():
@@ -64,6 +67,18 @@ class Params:
             raise UsageError(f"batch size {self.batch_size} is below 1: give a number of samples")
         if self.threads < 1:
             raise UsageError(f"threads {self.threads} is below 1: give a number of threads")
+        if self.compile_with:
+            self._check_compile_with()
+
+    def _check_compile_with(self) -> None:
+        from mnistbench.core.compile_settings import arguments_of  # few commands see such cases
+
+        if not self.compile:
+            raise UsageError(f"compile_with {self.compile_with!r}: needs compile True")
+        try:
+            arguments_of(self.compile_with)
+        except ValueError as error:
+            raise UsageError(f"compile_with {self.compile_with!r} {error}") from None
 
     @property
     def trains(self) -> bool:
@@ -71,12 +86,18 @@ class Params:
         return self.phase in ("step", "train")
 
     @property
+    def device_label(self) -> str:
+        """The device, and how the case is computed on it; see :func:`device_label`."""
+        return device_label(
+            self.device, self.dtype, self.compile, self.step, compile_with=self.compile_with
+        )
+
+    @property
     def label(self) -> str:
         """A short name, unique in a run: ``step convnet-b16-cpu``; of a CALL its test."""
         if self.phase == CALL:
             return self.workload
-        device = device_label(self.device, self.dtype, self.compile, self.step)
-        return f"{self.phase} {self.workload}-b{self.batch_size}-{device}"
+        return f"{self.phase} {self.workload}-b{self.batch_size}-{self.device_label}"
 
     @property
     def title(self) -> str:
@@ -89,7 +110,14 @@ def params_of_call(test: str, device: str, threads: int) -> Params:
     return Params(test, CALL, 1, device, "float32", threads, compile=False, seed=0, dataset="")
 
 
-def device_label(device: str, dtype: str, compiled: bool, step: str = REFERENCE) -> str:
-    """Return the device's part of a test id, with every value that is not the default."""
-    settings = (dtype, dtype != "float32"), ("compiled", compiled), (step, step != REFERENCE)
-    return "-".join([device, *(value for value, is_shown in settings if is_shown)])
+def device_label(
+    device: str, dtype: str, compiled: bool, step: str = REFERENCE, *, compile_with: str = ""
+) -> str:
+    """Return the device's part of a test id, with every value that is not the default.
+
+    ``cpu``, ``cuda-bfloat16``, ``cpu-compiled-reduce-overhead-fullgraph``.
+    """
+    how_compiled = ["compiled", *filter(None, compile_with.split(","))] if compiled else []
+    dtypes = [dtype] if dtype != "float32" else []
+    steps = [step] if step != REFERENCE else []
+    return "-".join([device, *dtypes, *how_compiled, *steps])

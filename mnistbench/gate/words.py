@@ -9,6 +9,10 @@ HEAD = "head"
 #: Environment variable of a side that sets the number of intra-op threads of all its cases.
 THREADS = "OMP_NUM_THREADS"
 
+#: Environment variable with the number of threads and processes in which torch.compile builds
+#: kernels.
+COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+
 #: Clock of a case: wall time.
 WALL = "wall"
 

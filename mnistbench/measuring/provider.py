@@ -114,9 +114,21 @@ class Provider:
         """Return the memory of all tensors, in bytes."""
         return 0
 
-    def why_not_followed(self) -> str:
-        """Return why the functions of a test cannot be followed, such as that it compiles them."""
-        return ""
+    def compilations(self) -> int:
+        """Return how many functions this process has compiled; they are not seen to run."""
+        return 0
+
+    def run_eagerly(self) -> AbstractContextManager[object]:
+        """Run compiled functions as they are written in the body."""
+        return contextlib.nullcontext()
+
+    def is_made_by_compiler(self, name: str) -> bool:  # noqa: ARG002
+        """Return whether a function of this name is no function of the source."""
+        return False
+
+    def is_of_compiler(self, file: str) -> bool:  # noqa: ARG002
+        """Return whether a file of the framework compiles functions."""
+        return False
 
     # ---- A call ----------------------------------------------------------------------------------
 
@@ -145,11 +157,11 @@ class Provider:
     def profiled(
         self,
         run: Callable[[], object],
-        marks: AbstractContextManager[object],
         device: str,
         one_turn: Turn,
         turns: Iterable[None],
         *,
+        is_compiled: bool,
         around: Around = lambda run: run(),
         loops: int = 1,
     ) -> dict[str, Any]:
@@ -157,10 +169,10 @@ class Provider:
 
         Args:
             run: an iteration, which makes ``loops`` calls.
-            marks: entered while the profiler runs.
             device: of the operations.
-            one_turn: turns in which buffers of the profiler are made.
+            one_turn: turns in which code is compiled, and buffers of the profiler are made.
             turns: of the profiled iterations.
+            is_compiled: whether the calls run compiled code.
             around: calls an iteration with what precedes and follows it.
             loops: calls of an iteration; counts and times are those of one.
         """

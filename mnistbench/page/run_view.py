@@ -14,6 +14,7 @@ from mnistbench.compare.exact import final_value
 from mnistbench.compare.judge import CaseJudgement, Judgement
 from mnistbench.compare.report import blocks, case_title
 from mnistbench.core import units
+from mnistbench.core.compilation import lines_of
 from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import (
@@ -225,7 +226,8 @@ def _facts(case: CaseRecord, rounds: str) -> Iterable[tuple[str, str]]:
         yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
         yield "samples per iteration", units.count(case.samples)
     threads = units.threads(params.threads)
-    variants = (", compiled" if params.compile else "") + (
+    with_settings = f" with {params.compile_with}" if params.compile_with else ""
+    variants = (f", compiled{with_settings}" if params.compile else "") + (
         f", {params.step} step" if params.step != REFERENCE else ""
     )
     workload_settings = f", {params.dtype}, {threads}, seed {params.seed}{variants}"
@@ -259,6 +261,9 @@ def _times_and_tables(
     if case.timing is not None and case.timing.clock != "wall":
         how = f"{how}, {case.timing.clock} time"
     yield how, ", ".join([*times, rounds])
+    if case.compilation:
+        for line in lines_of(case.compilation):
+            yield "torch.compile", line
     for table in case.whole_tables:
         yield f"{table.temperature}, {_VIEWS[table.view]}", _of_table(table)
 

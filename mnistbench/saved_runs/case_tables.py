@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mnistbench.core import units
 from mnistbench.core.compilation import lines_of
 from mnistbench.core.operation import CALLS, operation_cells, operation_name
-from mnistbench.core.params import CALL, REFERENCE, device_label
+from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, OpRow, OpTable, median_ns
 from mnistbench.showing.side_by_side import OperationColumn, SideBySide
 from mnistbench.showing.table import Table, text_table
@@ -40,10 +40,8 @@ def batch_groups(records: Iterable[CaseRecord]) -> list[list[CaseRecord]]:
     groups: dict[tuple[str, ...], list[CaseRecord]] = defaultdict(list)
     for record in records:
         if record.table("warm") and (params := record.params):
-            device = device_label(params.device, params.dtype, params.compile, params.step)
-            groups[record.test, params.phase, params.workload, device, params.dataset].append(
-                record
-            )
+            key = record.test, params.phase, params.workload, params.device_label, params.dataset
+            groups[key].append(record)
     return [
         sorted(group, key=lambda record: record.known_params.batch_size)
         for group in groups.values()

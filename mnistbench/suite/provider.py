@@ -6,9 +6,11 @@ processes need little.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import hashlib
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +20,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from mnistbench.core.machine import gc_paused
+from mnistbench.core.operation import NO_MODULE
 from mnistbench.measuring.calls import Call
 from mnistbench.measuring.provider import PROVIDERS, Around, CallProfile, Provider, Turn
 from mnistbench.measuring.timing import Sample
@@ -25,6 +28,20 @@ from mnistbench.measuring.timing import Sample
 if TYPE_CHECKING:
     from mnistbench.core.operation import Callers, OpKey
     from mnistbench.core.record import Environment
+
+
+#: Packages and modules of torch that compile functions: they read sources, to show them, and start
+#: compilers of C++.
+_COMPILERS = (
+    "_dynamo/",
+    "_functorch/",
+    "_guards.py",
+    "_inductor/",
+    "_logging/",
+    "_subclasses/",
+    "fx/",
+    "utils/_traceback.py",
+)
 
 
 class _Torch(Provider):
@@ -97,10 +114,26 @@ class _Torch(Provider):
 
         return sum(live_storages().values())
 
-    def why_not_followed(self) -> str:
+    def compilations(self) -> int:
+        # Without an import of torch: a process may not need it.
         utils = sys.modules.get("torch._dynamo.utils")
-        has_compiled = utils is not None and utils.counters["frames"]["total"]
-        return "is compiled by torch.compile, whose code is not followed" if has_compiled else ""
+        return int(utils.counters["frames"]["total"]) if utils else 0
+
+    def run_eagerly(self) -> AbstractContextManager[object]:
+        import torch
+
+        stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+        return stance
+
+    def is_made_by_compiler(self, name: str) -> bool:
+        return "torch_dynamo_resume_in_" in name  # the rest of a function after a graph break
+
+    def is_of_compiler(self, file: str) -> bool:
+        folder = os.path.dirname(sys.modules["torch"].__file__ or "")  # noqa: PTH120
+        observing = sys.modules.get(f"{__package__}.measuring.compilation")
+        return file.startswith(tuple(os.path.join(folder, name) for name in _COMPILERS)) or (  # noqa: PTH118
+            observing is not None and file == observing.__file__
+        )
 
     # ---- A call ----------------------------------------------------------------------------------
 
@@ -134,18 +167,30 @@ class _Torch(Provider):
     def profiled(
         self,
         run: Callable[[], object],
-        marks: AbstractContextManager[object],
         device: str,
         one_turn: Turn,
         turns: Iterable[None],
         *,
+        is_compiled: bool,
         around: Around = lambda run: run(),
         loops: int = 1,
     ) -> dict[str, Any]:
         from mnistbench.suite.workload_case import columns, profiled
 
-        table = profiled(run, marks, device, one_turn, turns, around=around)
-        return columns(table.of_one_call(loops))
+        profile = profiled(
+            run,
+            self._marks,
+            device,
+            one_turn,
+            turns,
+            compiled=lambda: is_compiled,
+            outside=NO_MODULE,
+            around=around,
+        )
+        return columns(profile, loops)
+
+    def _marks(self, *, is_compiled: bool) -> AbstractContextManager[object]:
+        return contextlib.nullcontext() if is_compiled else self.marks_of_modules()
 
     def callers_of_operations(
         self, run: Callable[[], object]

@@ -10,25 +10,30 @@ import gc
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.autograd.profiler import profile as allocations_profile
 from torch.profiler import record_function
 
+from mnistbench.core.compilation import Compilation
 from mnistbench.core.machine import gc_paused
-from mnistbench.core.operation import ITERATION
+from mnistbench.core.operation import ITERATION, MODEL
 from mnistbench.core.record import OpTable, finite
 from mnistbench.events import from_profiler
 from mnistbench.gate.processes.sides.case import Outcome, SideCase, seed_all
 from mnistbench.measuring.provider import Turn
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample
 from mnistbench.suite.measuring.case import on_device
+from mnistbench.suite.measuring.compilation import Observed, observed_if
 from mnistbench.suite.measuring.device_timing import timed
 from mnistbench.suite.measuring.profiling import (
     activities_of,
     has_device_view,
+    is_compiled,
     marked,
     started,
 )
@@ -110,16 +115,27 @@ class WorkloadCase(SideCase):
 
     def operations(self, one_turn: Turn, turns: Iterable[None]) -> dict[str, Any]:
         """Profile iterations from the initial state."""
-        for _ in one_turn():
+
+        def prepare() -> None:
             self.reset()
             self()  # the optimizer creates its state
-        marks = marked(self._built)
-        return columns(profiled(self._built, marks, self.device, one_turn, turns))
+
+        profile = profiled(
+            self._built,
+            partial(marked, self._built),
+            self.device,
+            one_turn,
+            turns,
+            prepare=prepare,
+            compiled=partial(is_compiled, self._built),
+            outside=MODEL,
+        )
+        return columns(profile)
 
     @contextmanager
     def marked(self) -> Iterator[Callable[[], None]]:
         """Put the marks of profiled iterations on the case; yield what runs one iteration."""
-        with marked(self._built):
+        with marked(self._built, is_compiled=is_compiled(self._built)):
             yield self._built
 
     def facts(self) -> dict[str, str]:
@@ -208,18 +224,38 @@ def _peak_bytes(profiler: allocations_profile) -> int:
 # ---- Profiling -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class SideProfile:
+    """The operations of a case on one side."""
+
+    table: OpTable
+    compilation: Compilation | None  # None: nothing is compiled
+
+
 def profiled(
     run: Callable[[], object],
-    marks: AbstractContextManager[object],
+    marks: Callable[..., AbstractContextManager[object]],
     device: str,
     one_turn: Turn,
     turns: Iterable[None],
     *,
+    prepare: Callable[[], object] = lambda: None,
+    compiled: Callable[[], bool],
+    outside: str,
     around: Callable[[Callable[[], object]], object] = lambda run: run(),
-) -> OpTable:
-    """Profile iterations and return their operations; ``marks`` is entered while the profiler runs.
+) -> SideProfile:
+    """Profile iterations and return their operations.
 
-    ``around`` calls its argument between what precedes and what follows an iteration.
+    Args:
+        run: an iteration.
+        marks: entered while the profiler runs; takes ``is_compiled``.
+        device: of the operations.
+        one_turn: turns in which code is compiled, and buffers of the profiler are made.
+        turns: of the profiled iterations.
+        prepare: called before the profiler runs.
+        compiled: whether code of the case is compiled.
+        outside: module of compiled operations in no module.
+        around: calls an iteration with what precedes and follows it.
     """
 
     def marked() -> None:
@@ -228,28 +264,39 @@ def profiled(
 
     view = "device" if has_device_view(device) else "host"
     profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
-    with started(profiler), marks:
+    observed: Observed | None = None
+    with ExitStack() as stack:
+        for _ in one_turn():
+            compiles = compiled()
+            observed = stack.enter_context(observed_if(compiles, partial(around, run), outside))
+            prepare()
+        stack.enter_context(started(profiler))
+        stack.enter_context(marks(is_compiled=observed is not None))
         for _ in one_turn():
             around(run)  # the profiler allocates its buffers
         for _ in turns:
             around(marked)
-    return from_profiler.operation_table(profiler, device, view)
+    graphs = observed.graphs if observed else None
+    table = from_profiler.operation_table(profiler, device, view, graphs=graphs)
+    return SideProfile(table, observed.compilation if observed else None)
 
 
-def columns(profile: OpTable) -> dict[str, Any]:
-    """Return a table as JSON columns.
+def columns(profile: SideProfile, loops: int = 1) -> dict[str, Any]:
+    """Return a profile of ``loops`` calls as JSON columns, those of one call.
 
     Counts, and the self times of every iteration in nanoseconds.
     """
-    clock = profile.clock
+    table = profile.table.of_one_call(loops)
+    clock = table.clock
     return {
-        "busy_ns": list(profile.busy_ns),
-        "keys": [list(row.key) for row in profile.rows],
-        "calls": [row.calls for row in profile.rows],
-        "memory_bytes": [row.memory_bytes for row in profile.rows],
-        "kernels": [list(row.kernels) for row in profile.rows],
-        "varying": [list(row.varying) for row in profile.rows],
+        "busy_ns": list(table.busy_ns),
+        "keys": [list(row.key) for row in table.rows],
+        "calls": [row.calls for row in table.rows],
+        "memory_bytes": [row.memory_bytes for row in table.rows],
+        "kernels": [list(row.kernels) for row in table.rows],
+        "varying": [list(row.varying) for row in table.rows],
         "self_ns": [
-            list(row.self_cpu_ns if clock == "cpu" else row.self_device_ns) for row in profile.rows
+            list(row.self_cpu_ns if clock == "cpu" else row.self_device_ns) for row in table.rows
         ],
+        "compilation": asdict(profile.compilation) if profile.compilation else None,
     }

@@ -432,7 +432,9 @@ def test_errors_of_a_table_below_name_it(pyproject, text, message):
 PLUGIN = """
 from dataclasses import asdict, dataclass
 from mnistbench.core.errors import UsageError
-from mnistbench.core.options import add_pytest_options, option, read_pytest, share, switch, whole
+from mnistbench.core.options import (
+    add_pytest_options, one_of, option, read_pytest, share, switch, switch_with_value, whole
+)
 import pytest
 
 @dataclass(frozen=True)
@@ -443,6 +445,7 @@ class Settings:
     )
     reason: str | None = option("--op-reason", str, None, "why", "TEXT", configurable=True)
     loud: bool = switch("--op-loud", "say more", configurable=True)
+    color: bool | str = switch_with_value("--op-color", one_of("red", "blue"), "paint", "COLOR")
 
 def pytest_addoption(parser):
     add_pytest_options(parser, "example", "Example", Settings)
@@ -458,13 +461,29 @@ def pytest_configure(config):
 @pytest.mark.parametrize(
     ("words", "ini", "line"),
     [
-        ([], "", "settings: (3, (), None, False)"),
+        ([], "", "settings: (3, (), None, False, False)"),
         (
             [],
             "op_fail =\n  2%\n  5%\nop_reason = disk\nop_loud = true",
-            "settings: (3, (0.02, 0.05), 'disk', True)",
+            "settings: (3, (0.02, 0.05), 'disk', True, False)",
         ),
-        (["--op-fail=9%", "--op-epochs=4"], "op_fail = 2%", "settings: (4, (0.09,), None, False)"),
+        (
+            ["--op-fail=9%", "--op-epochs=4"],
+            "op_fail = 2%",
+            "settings: (4, (0.09,), None, False, False)",
+        ),
+        (["--op-color"], "", "settings: (3, (), None, False, True)"),
+        (["--op-color=red"], "op_color = blue", "settings: (3, (), None, False, 'red')"),
+        (["--op-color=false"], "op_color = blue", "settings: (3, (), None, False, False)"),
+        ([], "op_color = blue", "settings: (3, (), None, False, 'blue')"),
+        ([], "op_color = yes", "settings: (3, (), None, False, True)"),
+        ([], "op_color = False", "settings: (3, (), None, False, False)"),
+        (["--op-color="], "", "ERROR: --op-color: '' is empty; give a value, or leave it out"),
+        (
+            [],
+            "op_color = 3",
+            "ERROR: op_color in */tox.ini: '3' is not known; choose red or blue",
+        ),
         (
             ["--op-reason= "],
             "",
@@ -476,6 +495,7 @@ def pytest_configure(config):
             "ERROR: op_fail in */tox.ini: '2' is not a percentage that can be used; give 2%",
         ),
         (["--help"], "", "*--op-fail=SHARE*100% of it; repeatable"),
+        (["--help"], "", "*--op-color=[[]COLOR]*paint"),
     ],
 )
 def test_pytest_reads_the_same_fields(pytester, words, ini, line):

@@ -32,6 +32,8 @@ SHOWN_IN_IDS = ("workload", "phase", "batch_size", "device", "dtype", "compile",
         ),
         ("dtype", "float16", "dtype 'float16' is not known: one of float32, bfloat16"),
         ("step", "quick", "step 'quick' is not known: one of reference, fast"),
+        ("compile_with", None, "compile_with=None: needs str"),
+        ("compile_with", "fullgraph", "compile_with 'fullgraph': needs compile True"),
         ("batch_size", 0, "batch size 0 is below 1: give a number of samples"),
         ("threads", -2, "threads -2 is below 1: give a number of threads"),
     ],
@@ -40,6 +42,27 @@ def test_error_names_the_parameter_and_the_value(field: str, value: object, expe
     with pytest.raises(UsageError) as error:
         params(**{field: value})
     assert str(error.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("default", "is not the usual text; give ''"),
+        ("fullgraph,static", "is not the usual text; give 'static,fullgraph'"),
+        ("backend=", "is not the usual text; give ''"),
+        (
+            "quick,fullgraph",
+            (
+                "has the setting 'quick', which is not known; choose of default, reduce-overhead, "
+                "max-autotune, max-autotune-no-cudagraphs, dynamic, static, fullgraph"
+            ),
+        ),
+    ],
+)
+def test_settings_of_the_compiler_have_one_text(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError) as error:
+        params(compile=True, compile_with=text)
+    assert str(error.value) == f"compile_with {text!r} {complaint}"
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -55,6 +78,14 @@ def test_only_phases_that_update_weights_train(phase: str) -> None:
         ({"device": "cuda:1"}, "step convnet-b16-cuda:1"),
         ({"dtype": "bfloat16"}, "step convnet-b16-cpu-bfloat16"),
         ({"compile": True}, "step convnet-b16-cpu-compiled"),
+        (
+            {"compile": True, "compile_with": "reduce-overhead,static,fullgraph"},
+            "step convnet-b16-cpu-compiled-reduce-overhead-static-fullgraph",
+        ),
+        (
+            {"compile": True, "compile_with": "backend=aot_eager"},
+            "step convnet-b16-cpu-compiled-backend=aot_eager",
+        ),
         (
             {"dtype": "bfloat16", "compile": True, "device": "cuda"},
             "step convnet-b16-cuda-bfloat16-compiled",
@@ -73,6 +104,8 @@ def test_label_names_what_is_not_the_default(changes: dict[str, Any], label: str
 def test_labels_of_different_cases_differ(
     params: Params, source: Params, changed: set[str]
 ) -> None:
+    if "compile" in changed:  # an eager case has no settings of the compiler
+        changed = {*changed, "compile_with"}
     changed_params = dataclasses.replace(
         params, **{name: getattr(source, name) for name in changed}
     )

@@ -318,6 +318,12 @@ def test_a_missing_field_without_a_default_is_named(field: str) -> None:
     assert error_of_case(data) == f"{field}: is missing"
 
 
+def test_a_record_from_before_the_settings_of_the_compiler_has_none() -> None:
+    data = case_record(compile=True).to_json()
+    assert data["params"].pop("compile_with") == ""
+    assert CaseRecord.from_json(data).params == params(compile=True)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import builders
+import compiled_builders
 import pytest
 import strategies
 from builders import saved_file
@@ -16,6 +17,7 @@ from strategies import ANY_SPEED
 
 from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.core import units
+from mnistbench.core.compilation import lines_of
 from mnistbench.core.operation import OUTSIDE, operation_cells
 from mnistbench.core.record import KEY, median_ns
 from mnistbench.judging.acceptance import Acceptance
@@ -134,6 +136,20 @@ def test_two_tests_of_one_case_are_told_apart():
         "bench/test_step.py::test_step[convnet-b16-cpu]",
         "bench/test_b.py::test_b",
     ]
+
+
+def test_a_compiled_case_says_what_became_of_it():
+    compilation = compiled_builders.compilation(
+        breaks=(compiled_builders.BROKEN,), recompilations=(compiled_builders.AGAIN,)
+    )
+    lines = [*lines_of(compilation)]
+    root = page_of(step(compilation=compilation))
+    names = [name.text for name in root.all("dt")]
+    texts = [text.text for text in root.all("dd")]
+    facts = [text for name, text in zip(names, texts, strict=True) if name == "torch.compile"]
+    assert facts == lines
+    assert "graph break at model.py:13: Tensor.item() is not traced" in facts
+    assert "torch.compile" not in [name.text for name in page_of(step()).all("dt")]
 
 
 def test_notes_attachments_and_limits_are_shown():

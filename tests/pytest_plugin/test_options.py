@@ -6,7 +6,7 @@ One line, exit code 4, no case run.
 import shutil
 
 import pytest
-from projects import only_record, records
+from projects import CONFTEST, only_record, records
 
 from mnistbench.core.operation import COMPILED, FUSED, LOOKUP
 from mnistbench.core.options import options_of
@@ -76,6 +76,7 @@ def test_options_decide_what_is_measured(project):
         "seed": 5,
         "dataset": "synthetic",
         "step": "reference",
+        "compile_with": "",
     }
     assert second["params"]["batch_size"] == 3
     warm = CaseRecord.from_json(second).table("warm")
@@ -95,6 +96,39 @@ def test_one_case_can_be_selected_by_its_id_which_has_what_is_not_the_default(pr
     assert [line for line in result.stdout.lines if "::" in line] == [
         "test_bench.py::test_forward[tiny-b1-cpu-bfloat16-compiled]"
     ]
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize(
+    ("arguments", "label"),
+    [
+        (["--bench-compile", "bench"], "cpu-compiled"),
+        (["bench", "--bench-compile"], "cpu-compiled"),
+        (["--bench-compile=fullgraph,static", "bench"], "cpu-compiled-static-fullgraph"),
+        (["--bench-compile=false", "bench"], "cpu"),
+    ],
+)
+def test_a_path_after_the_switch_is_no_settings_of_it(project, arguments, label):
+    # Its options are known if pytest has found the path before it reads the options.
+    project.write("bench/conftest.py", "def pytest_addoption(parser): parser.addoption('--mine')")
+    project.write("bench/test_in.py", "def test_in(op_benchmark): op_benchmark('forward')")
+    result = project.run("--bench-batch-size=1", *arguments, "--mine=3", "--collect-only", "-q")
+    assert [line for line in result.stdout.lines if "::" in line] == [
+        f"bench/test_in.py::test_in[tiny-b1-{label}]"
+    ]
+
+
+def test_settings_of_the_option_replace_those_of_the_workload(project):
+    own = "Workload(compile={'backend': 'eager', 'dynamic': True}, "
+    project.write("conftest.py", CONFTEST.replace("Workload(", own))
+    project.write("test_bench.py", "def test_batch(op_benchmark): op_benchmark('batch')")
+    for option, settings in (
+        ("--bench-compile", "dynamic,backend=eager"),
+        ("--bench-compile=fullgraph", "fullgraph"),
+        ("--bench-compile=default", ""),
+    ):
+        record = only_record(project.run_saved(option)[1])
+        assert (record["params"]["compile"], record["params"]["compile_with"]) == (True, settings)
 
 
 @pytest.mark.versions

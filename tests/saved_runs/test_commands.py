@@ -126,6 +126,46 @@ def test_two_steps_of_one_run_are_compared_by_operation(run):
     )
 
 
+def save_compiled(number, *settings):
+    """Save a run with an eager case of 4 ms and, for each settings, a compiled one of 3 ms."""
+    params_and_ns = [
+        (builders.params(), 4_000_000),
+        *((builders.params(compile=True, compile_with=text), 3_000_000) for text in settings),
+    ]
+    cases = [
+        builders.case_record(
+            params=params,
+            tables=(builders.op_table(builders.op_row("aten::mm", ns)),),
+            timing=builders.timing(median_ns=ns, iqr_ns=0),
+        )
+        for params, ns in params_and_ns
+    ]
+    save(number, documents={"benchmarks": [builders.saved_benchmark(case) for case in cases]})
+
+
+@pytest.mark.parametrize(
+    ("settings", "ending"), [("", ""), ("reduce-overhead,static", "-reduce-overhead-static")]
+)
+def test_eager_and_compiled_cases_are_compared_whatever_the_settings(run, settings, ending):
+    save_compiled(1, settings)
+    for values, label, times in (
+        ("no,yes", f"{CASE}-compiled{ending}", (4_000_000, 3_000_000)),
+        ("yes,no", CASE, (3_000_000, 4_000_000)),
+    ):
+        _, out, _ = run("compare", "1", "1", f"--between=compile={values}", "--format=json")
+        [case] = json.loads(out)["cases"]
+        assert case["case"] == f"{label} on digits"
+        assert (case["iteration"]["base_ns"], case["iteration"]["head_ns"]) == times
+
+
+def test_cases_with_several_settings_are_no_samples_of_one_base(refused):
+    save_compiled(1, "", "fullgraph")
+    assert refused("compare", "1", "1", "--between=compile=yes,no") == (
+        f"--between: BASE has {CASE}-compiled and {CASE}-compiled-fullgraph: name runs with one of "
+        "them"
+    )
+
+
 @pytest.mark.usefixtures("two_steps")
 @pytest.mark.parametrize(
     ("between", "complaint"),
@@ -135,7 +175,7 @@ def test_two_steps_of_one_run_are_compared_by_operation(run):
                 text,
                 (
                     f"{text!r} cannot be used; give step=reference,fast or dtype=float32,bfloat16 "
-                    "or compile=False,True"
+                    "or compile=no,yes"
                 ),
             )
             for text in (
@@ -151,8 +191,8 @@ def test_two_steps_of_one_run_are_compared_by_operation(run):
             "BASE has no case with dtype bfloat16: measure it, or name another run",
         ),
         (
-            "compile=False,True",
-            "HEAD has no case with compile True: measure it, or name another run",
+            "compile=no,yes",
+            "HEAD has no case with compile yes: measure it, or name another run",
         ),
     ],
 )

@@ -67,6 +67,9 @@ OPERATION_NAMES = st.sampled_from(
 PHASES_OF_STEP = st.sampled_from(["forward", "loss", "backward", "optimizer"])
 MODULES = st.sampled_from(["conv1", "conv2", "features.0", "fc1", NO_MODULE])
 DEVICES = st.sampled_from(["cpu", "cuda", "cuda:0", "cuda:1", "mps"])
+COMPILE_SETTINGS = st.sampled_from(
+    ["", "reduce-overhead", "static", "max-autotune,dynamic,fullgraph", "fullgraph,backend=eager"]
+)
 TAGS = st.sampled_from(["loss/train", "accuracy/train", "loss/test", "samples_per_second"])
 
 
@@ -82,6 +85,11 @@ def json_values() -> SearchStrategy[Any]:
 
 def params() -> SearchStrategy[Params]:
     """The identity of any case that could run somewhere."""
+    compiled = st.tuples(st.just(True), COMPILE_SETTINGS)
+    return (st.just((False, "")) | compiled).flatmap(_params)
+
+
+def _params(compiled: tuple[bool, str]) -> SearchStrategy[Params]:
     return st.builds(
         Params,
         workload=NAMES,
@@ -90,7 +98,8 @@ def params() -> SearchStrategy[Params]:
         device=DEVICES,
         dtype=st.sampled_from(DTYPES),
         threads=st.integers(min_value=1, max_value=128),
-        compile=st.booleans(),
+        compile=st.just(compiled[0]),
+        compile_with=st.just(compiled[1]),
         seed=st.integers(min_value=0, max_value=2**32),
         dataset=st.sampled_from(DATASETS) | NAMES,
         step=st.sampled_from(STEPS),

@@ -16,9 +16,14 @@ _ENVIRONMENTS = frozenset({".venv", "venv", ".tox", ".nox", ".pixi", ".conda"})
 #: Variables with the folder for temporary files.
 _TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 
-#: Variable with the folder where torch.utils.cpp_extension keeps compiled modules by their names.
-#: Each side would find there, or build again, what the other one has built.
-_EXTENSIONS = "TORCH_EXTENSIONS_DIR"
+#: Variables with the folders where torch.utils.cpp_extension, Inductor and Triton keep what they
+#: have built -> the folder of a side for it. Each side would find there, or build again, what the
+#: other one has built.
+_BUILT = {
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+}
 
 #: Names of variables with a folder in which programs keep what they find again.
 _CACHE_NAME = re.compile(r"(^|_)CACHE(_DIR|_HOME|_PATH|_ROOT)?$|_HOME$", re.IGNORECASE)
@@ -33,8 +38,8 @@ def own_places(
     """Return environment variables whose paths in the user's tree are those of a side's copy.
 
     A path that the copy does not have stays, such as data that git ignores. Each side has a folder
-    of its own for temporary files. The user's cache stays, because it may have data sets and models
-    that cannot be loaded again.
+    of its own for temporary files and for what is built while it runs. The user's cache stays,
+    because it may have data sets and models that cannot be loaded again.
 
     Args:
         environ: the user's variables.
@@ -52,8 +57,7 @@ def own_places(
     for name in _TEMPORARY:
         if name == _TEMPORARY[0] or name in environ:
             moved[name] = str(temporary)
-    moved[_EXTENSIONS] = str(temporary / "torch_extensions")
-    return moved
+    return moved | {name: str(temporary / folder) for name, folder in _BUILT.items()}
 
 
 def activated(environ: Mapping[str, str], python: Path) -> dict[str, str]:

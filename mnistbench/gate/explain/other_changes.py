@@ -7,15 +7,17 @@ values to functions that did not change, and these then take longer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from mnistbench.core.compilation import CompilationDifference
 from mnistbench.gate.listing import change_of_versions
 from mnistbench.gate.samples.case_profile import (
     COMPILED,
     FILE,
     FIXTURE,
     FUNCTION,
+    GRAPH,
     IMPORT,
     PACKAGE,
     SETTING,
@@ -85,6 +87,22 @@ def with_others(
         if other.name not in called and not (other.kind == FILE and other.name in compiled)
     }
     return replace(profile, others=tuple(sorted(others, key=_rank)[:MAX_KEPT]))
+
+
+def with_graphs(profile: CaseProfile, differences: Sequence[CompilationDifference]) -> CaseProfile:
+    """Return a profile with the lines that make compiled graphs other ones, first."""
+    graphs = (
+        OtherChange(
+            GRAPH,
+            str(difference.place),
+            difference.text,
+            differs_itself=difference.is_itself,
+            line=difference.place.line,
+        )
+        for difference in differences
+        if difference.place and difference.place.line
+    )
+    return replace(profile, others=(*list(graphs)[:MAX_KEPT], *profile.others))
 
 
 def _rank(other: OtherChange) -> tuple[bool, int]:

@@ -14,7 +14,7 @@ from mnistbench.core.machine import own_cores
 from mnistbench.core.operation import OpKey
 from mnistbench.core.reading import read
 from mnistbench.gate.decide.verdict.verdict import Verdict
-from mnistbench.gate.explain.other_changes import with_others
+from mnistbench.gate.explain.other_changes import with_graphs, with_others
 from mnistbench.gate.measure.rounds import Rounds
 from mnistbench.gate.processes.messages import RunCode
 from mnistbench.gate.processes.starting import GateError, TrialPlan, running_trial
@@ -64,9 +64,13 @@ def profiles_of(verdict: Verdict, rounds: Rounds, code: ComparedCode) -> dict[st
             )
     cases = [node_id for node_id in ranked if node_id not in profiles]
     measured = _profiled(cases, rounds, code)
-    return profiles | {
+    profiles |= {
         node_id: with_others(profile, node_id, verdict.header, code)
         for node_id, profile in measured.items()
+    }
+    return {
+        node_id: with_graphs(profile, verdict.compilations.get(node_id, ()))
+        for node_id, profile in profiles.items()
     }
 
 

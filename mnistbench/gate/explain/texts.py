@@ -19,6 +19,8 @@ from mnistbench.gate.samples.case_profile import (
     COMPILED,
     FILE,
     FIXTURE,
+    FUNCTION,
+    GRAPH,
     IMPORT,
     PACKAGE,
     STATEMENT,
@@ -49,6 +51,7 @@ _NAMED = {
     COMPILED: "the {change} module {name}",
     PACKAGE: "{name} {change}",
     VARIABLE: "{name} ({change})",
+    GRAPH: "{change}",
 }
 
 #: What the times of a cause are.
@@ -97,6 +100,11 @@ def explanation(finding: GateFinding, verdict: Verdict) -> Explanation:
     profile = _profile(finding, verdict)
     if profile is None:
         return Explanation()
+    if suspects := _of_graphs(profile):
+        counts = [
+            d.text for d in verdict.compilations.get(finding.quantity.case, ()) if not d.place
+        ]
+        return Explanation.by_one_of(suspects, "; ".join(counts) or "the same counts")
     if profile.why_not:
         return Explanation(f"cause not known: {profile.why_not}")
     if finding.quantity.is_operation:
@@ -115,6 +123,23 @@ def explanation(finding: GateFinding, verdict: Verdict) -> Explanation:
         "no function explains half of the change; the largest part: "
         f"{named(first.profiled)}: {detail}"
     )
+
+
+def _of_graphs(profile: CaseProfile) -> list[OtherChange]:
+    """Return what probably changed a compiled graph; nothing if no graph differs.
+
+    Lines whose tensors have other sizes alone come after functions that differ.
+    """
+    graphs = [other for other in profile.others if other.kind == GRAPH]
+    if not graphs:
+        return []
+    changed = [
+        other
+        for other in profile.others
+        if other.kind in (FIXTURE, FUNCTION) and other.differs_itself
+    ]
+    itself = [graph for graph in graphs if graph.differs_itself]
+    return itself or [*changed, *graphs]
 
 
 def _is_found_import(finding: GateFinding) -> bool:

@@ -34,7 +34,7 @@ from mnistbench.gate.processes.messages import (
     line_of,
 )
 from mnistbench.gate.processes.sides.stray import Imports, refusal
-from mnistbench.gate.words import BASE, HEAD, THREADS
+from mnistbench.gate.words import BASE, COMPILE_THREADS, HEAD, THREADS
 
 _T = TypeVar("_T")
 
@@ -503,13 +503,14 @@ def shared_places(setup: Setup) -> tuple[str, ...]:
 def environment(inherited: Mapping[str, str], home: Path, seed: int) -> dict[str, str]:
     """Return the environment of a process of a side: the user's, with a pinned allocator.
 
-    Numerical libraries have one thread, because a trial has one core for each side. Both sides
-    have the same hash seed, another one in each trial. The user can set both.
+    Numerical libraries and torch.compile have one thread, because a trial has one core for each
+    side. Both sides have the same hash seed, another one in each trial. The user can set all three.
     """
     environ = measuring_environment(inherited, home.parent / "pycache")
     if not own_hash_seed(inherited):
         environ[HASH_SEED] = str(seed % 2**32)
     environ.setdefault(THREADS, "1")
+    environ.setdefault(COMPILE_THREADS, "1")
     # Set by a git hook, and by CodSpeed. pytest's temporary folders are in those of the side: it
     # keeps three and removes older ones, at which two sides in one folder are in each other's way.
     not_passed = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CODSPEED_ENV")

@@ -80,6 +80,7 @@ FILE = "file"
 STATEMENT = "statement"  # of a module or a class, runs at import
 IMPORT = "import"  # of a module, in a test
 COMPILED = "compiled module"
+GRAPH = "line of a compiled graph"
 PACKAGE = "package"
 VARIABLE = "environment variable"
 SETTING = "setting"
@@ -106,7 +107,8 @@ class OtherChange:
         """Its file in the tree; empty if it is of no such file."""
         if self.kind in (FILE, IMPORT, COMPILED):
             return self.name
-        return self.name.rpartition(":")[0] if self.kind in (FUNCTION, FIXTURE, STATEMENT) else ""
+        has_line = self.kind in (FUNCTION, FIXTURE, STATEMENT, GRAPH)
+        return self.name.rpartition(":")[0] if has_line else ""
 
 
 @dataclass(frozen=True)

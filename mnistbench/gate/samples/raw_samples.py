@@ -23,6 +23,7 @@ from msgspec import Meta
 
 from mnistbench import __version__
 from mnistbench.core import units
+from mnistbench.core.compilation import Compilation
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import CutOffError, DamagedError, Limit, compressed_parts
 from mnistbench.core.operation import OpKey
@@ -91,6 +92,7 @@ class SideSample:
     memory_bytes: tuple[int, ...] = ()
     kernels: tuple[tuple[str, ...], ...] = ()
     varying: tuple[tuple[str, ...], ...] = ()  # may be missing
+    compilation: Compilation | None = None  # what torch.compile made of it; None: nothing
 
     def __post_init__(self) -> None:
         """Check that columns have equal lengths.

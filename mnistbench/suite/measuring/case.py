@@ -6,21 +6,20 @@ A callable that runs one iteration and waits for the device.
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from mnistbench.core.compile_settings import arguments_of, settings_text
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import FAST, REFERENCE, Params
-from mnistbench.suite.measuring.compilation import has_compiled
 from mnistbench.suite.workloads import data
 from mnistbench.suite.workloads.adadelta import Optimizer
 from mnistbench.suite.workloads.data import Batch
@@ -66,13 +65,6 @@ class Case:
         it.
         """
         self._restore()
-
-    @functools.cached_property
-    def is_compiled(self) -> bool:
-        """Whether torch.compile compiles code of the case; a model may do so by itself."""
-        from mnistbench.suite.measuring.profiling import operations_of  # it imports this module
-
-        return self.params.compile or (has_compiled() and operations_of(self)[1])
 
     @property
     def parameter_count(self) -> int:
@@ -175,6 +167,17 @@ def optimizer_maker(
     return fast or workload.make_optimizer
 
 
+def compile_arguments(params: Params, workload: Workload) -> dict[str, Any]:
+    """Return the arguments of ``torch.compile``, besides the model, of a case.
+
+    They are the workload's if it has the settings of ``params``, else these settings alone.
+    """
+    arguments = workload.compile or {}
+    if settings_text(arguments) == params.compile_with:
+        return dict(arguments)
+    return arguments_of(params.compile_with)
+
+
 @dataclass(frozen=True)
 class _Work:
     """What one iteration of a case does. The fields are those of ``Case``."""
@@ -196,7 +199,9 @@ def _work(
 ) -> _Work:
     """Return the iteration of a phase."""
     autocast = autocaster(device, params.dtype)
-    measured = cast("nn.Module", torch.compile(model)) if params.compile else model
+    measured = model
+    if params.compile:
+        measured = cast("nn.Module", torch.compile(model, **compile_arguments(params, workload)))
     size = params.batch_size
     match params.phase:
         case "forward":

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import linecache
 import logging
 import operator
 import os
@@ -41,6 +42,7 @@ from mnistbench.core.compilation import (
     CompiledGraph,
     CompileTime,
     GraphBreak,
+    GraphOperation,
     Recompilation,
     without_values,
 )
@@ -96,6 +98,8 @@ class _Node:
 
     operation: str  # of ATen, that the program called: native_layer_norm
     module: str | None  # None: the call is in no module of the model
+    result: str  # type and shape
+    frame: tuple[str, int, str]  # file, line and function of the program
     makes_seeds: bool  # of random numbers of generated kernels, which no program asks for
 
 
@@ -277,6 +281,7 @@ class CompilationLog(logging.Handler):
             operations=len(graph.nodes),
             kernels=len(names) - len(library),
             library_calls=len(library),
+            calls=_calls_of(graph),
             fallbacks=tuple(
                 _event_of(name)
                 for name, nodes in graph.calls
@@ -328,6 +333,21 @@ class CompilationLog(logging.Handler):
             of_function[function] |= seen
             calls.setdefault((graph.compilation, graph.part), tuple(named))
         return calls
+
+
+def _calls_of(graph: _Graph) -> tuple[GraphOperation, ...]:
+    """Return the operations of a graph, by line, in their order."""
+    counts = Counter((node.operation, node.result, node.frame) for node in graph.nodes.values())
+    return tuple(
+        GraphOperation(
+            operation,
+            result,
+            CodePlace(_path(path), line, function),
+            linecache.getline(path, line).strip(),
+            number,
+        )
+        for (operation, result, (path, line, function)), number in counts.items()
+    )
 
 
 def _numbers(compilation: str) -> tuple[int, ...]:
@@ -419,8 +439,13 @@ def _nodes_of(graph: torch.fx.Graph) -> tuple[dict[str, _Node], str]:
             ]
             known = [nodes[name].module for name in arguments if nodes[name].module is not None]
             module = known[-1] if known else None
-        makes_seeds = "inductor_seed" in str(node.target)
-        nodes[node.name] = _Node(_operation_of(node), module, makes_seeds)
+        nodes[node.name] = _Node(
+            _operation_of(node),
+            module,
+            _result_of(node),
+            _frame_of(node),
+            makes_seeds="inductor_seed" in str(node.target),
+        )
     return nodes, BACKWARD_PART if is_backward else FORWARD_PART
 
 
@@ -462,6 +487,26 @@ def _qualified(source: str) -> str:
     members = _SOURCE.sub("", source)
     dotted = _MEMBER.sub(lambda match: f".{match['member'] or match['index']}", members)
     return ".".join(part for part in dotted.split(".") if part and part not in _NO_MODULES)
+
+
+def _result_of(node: torch.fx.Node) -> str:
+    """Return the type and the shape of what a node computes: ``float32[16, 128]``."""
+    values = node.meta.get("val")
+    tensors = values if isinstance(values, tuple | list) else (values,)
+    return ", ".join(
+        f"{str(tensor.dtype).removeprefix('torch.')}{[*tensor.shape]}"
+        for tensor in tensors
+        if isinstance(tensor, torch.Tensor)
+    )
+
+
+def _frame_of(node: torch.fx.Node) -> tuple[str, int, str]:
+    """Return the innermost line of the program that calls a node; empty if it is not known."""
+    frames = [*_FRAME.finditer(node.stack_trace or "")]
+    own = [frame for frame in frames if not _is_of_torch(frame["path"])]
+    if not own:
+        return "", 0, ""
+    return own[-1]["path"], int(own[-1]["line"]), _function_of(own[-1]["function"])
 
 
 def _operation_of(node: torch.fx.Node) -> str:

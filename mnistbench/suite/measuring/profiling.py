@@ -31,7 +31,7 @@ from mnistbench.measuring.calls import Call
 from mnistbench.measuring.provider import CallProfile
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.suite.measuring.case import Case, synchronizer
-from mnistbench.suite.measuring.compilation import Observed, observed_if, with_times
+from mnistbench.suite.measuring.compilation import Observed, has_compiled, observed_if, with_times
 from mnistbench.suite.workloads.step import Inference, Step
 
 #: Blocks of each kind, and calls per block. Disturbances only add time, so the fastest block is the
@@ -43,7 +43,11 @@ _COST_CALLS = 300
 def profile_first_call(case: Case, *, first_of_process: bool) -> OpTable:
     """Return the operations of a case's first iteration, host activities only."""
     profiler = profile_iterations(
-        case, iterations=1, activities=[ProfilerActivity.CPU], shapes=False
+        case,
+        iterations=1,
+        activities=[ProfilerActivity.CPU],
+        shapes=False,
+        is_compiled=case.params.compile,
     )
     return operation_table(
         profiler,
@@ -106,7 +110,7 @@ def profile_warm(
     device = case.params.device
     activities = activities_of(device, view)
     profiler_ns = cost_per_call(tuple(activities))
-    with observed_if(case.is_compiled, case, MODEL) as compiled:
+    with observed_if(is_compiled(case), case, MODEL) as compiled:
         case.reset()
         for _ in range(WARMUP_ITERATIONS):
             case()
@@ -117,8 +121,14 @@ def profile_warm(
             shapes=shapes,
             dropped=1,  # in which the profiler creates its buffers
             dropped_after=int(communicates),
+            is_compiled=compiled is not None,
         )
     return WarmProfile(profiler, device, view, profiler_ns, compiled)
+
+
+def is_compiled(case: Case) -> bool:
+    """Return whether torch.compile compiles code of a case; a model may do so by itself."""
+    return case.params.compile or (has_compiled() and operations_of(case)[1])
 
 
 def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
@@ -235,6 +245,7 @@ def profile_iterations(
     shapes: bool,
     dropped: int = 0,
     dropped_after: int = 0,
+    is_compiled: bool = False,
 ) -> torch.profiler.profile:
     """Run the case, marked, under the profiler.
 
@@ -245,7 +256,7 @@ def profile_iterations(
     profiler = torch.profiler.profile(
         activities=activities, record_shapes=shapes, profile_memory=True
     )
-    with started(profiler), marked(case):
+    with started(profiler), marked(case, is_compiled=is_compiled):
         for _ in range(dropped):
             case()
         for _ in range(iterations):
@@ -309,13 +320,13 @@ _PHASE_OF_PART = {
 
 
 @contextmanager
-def marked(case: Case) -> Iterator[None]:
+def marked(case: Case, *, is_compiled: bool = False) -> Iterator[None]:
     """Put ranges around the runner's parts and the model's modules while the body runs.
 
-    Compiled code does not run module hooks, so the operations of a compiled model have no module.
+    Compiled code does not run the hooks of modules.
     """
     assert case.runner is not None, "only a case with a runner is profiled per operation"
-    with in_ranges(case.runner, None if case.is_compiled else case.model, record_function):
+    with in_ranges(case.runner, None if is_compiled else case.model, record_function):
         yield
 
 

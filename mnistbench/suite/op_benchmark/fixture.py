@@ -123,7 +123,9 @@ class OpBenchmark:
             raise UsageError(
                 f"{WORKLOAD}={self._workload!r} is not a workload; choose of {', '.join(workloads)}"
             )
-        return workloads[self._workload]
+        workload = workloads[self._workload]
+        arguments = cases.options.compile_arguments
+        return workload if arguments is None else replace(workload, compile=arguments)
 
     def _params(self, phase: str, workload: Workload) -> Params:
         options = self._cases.options
@@ -137,7 +139,7 @@ class OpBenchmark:
             threads=options.threads,
             seed=options.seed,
             dtype=options.dtype,
-            compiled=options.compile,
+            compiled=bool(options.compile),
             step=self._step,
         )
 

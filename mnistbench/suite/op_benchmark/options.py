@@ -6,12 +6,20 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from mnistbench.core.options import option, several, some_of, switch
-from mnistbench.core.params import REFERENCE, STEPS
+from mnistbench.core.options import option, several, some_of, switch_with_value
+from mnistbench.core.params import REFERENCE, STEPS, device_label
 from mnistbench.suite import case_options
+
+
+def _compile_settings(text: str) -> Mapping[str, Any]:
+    from mnistbench.core.compile_settings import read_settings  # every session imports this module
+
+    return read_settings(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +59,16 @@ class CaseOptions:
     )
     dtype: str = case_options.dtype("--bench-dtype", configurable=True)
     threads: int = case_options.threads("--bench-threads", configurable=True)
-    compile: bool = switch(
-        "--bench-compile", "compile every model with torch.compile", configurable=True
+    # True: with the settings of each workload; else the arguments of torch.compile.
+    compile: bool | Mapping[str, Any] = switch_with_value(
+        "--bench-compile",
+        _compile_settings,
+        (
+            "compile every model with torch.compile; settings replace those of the workloads: a "
+            "comma list of a mode (default, reduce-overhead, max-autotune or "
+            "max-autotune-no-cudagraphs), dynamic or static, and fullgraph"
+        ),
+        "SETTINGS",
     )
     dataset: str = case_options.dataset("--bench-dataset", configurable=True)
     data_dir: Path | None = case_options.data_dir("--bench-data-dir", configurable=True)
@@ -67,3 +83,17 @@ class CaseOptions:
         "DIR",
         configurable=True,
     )
+
+    @property
+    def compile_arguments(self) -> Mapping[str, Any] | None:
+        """What replaces the arguments of ``torch.compile`` of the workloads."""
+        return self.compile if isinstance(self.compile, Mapping) else None
+
+    def device_label(self, device: str) -> str:
+        """Return the device's part of a test id, in which no workload's own settings are."""
+        compile_with = ""
+        if self.compile_arguments:
+            from mnistbench.core.compile_settings import settings_text
+
+            compile_with = settings_text(self.compile_arguments)
+        return device_label(device, self.dtype, bool(self.compile), compile_with=compile_with)

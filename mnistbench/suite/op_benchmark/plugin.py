@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mnistbench.core.errors import MnistbenchError, UsageError
-from mnistbench.core.options import add_pytest_options
-from mnistbench.core.params import REFERENCE, device_label
+from mnistbench.core.options import add_pytest_options, keep_paths
+from mnistbench.core.params import REFERENCE
 from mnistbench.measuring.provider import PROVIDERS
 from mnistbench.pytest_plugin.plugin import takes_cases
 from mnistbench.pytest_plugin.session import SESSION, one_line_errors
@@ -47,6 +47,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hooks)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> None:
+    keep_paths(CaseOptions, early_config, parser, args)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -96,7 +103,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(
             DEVICE,
             devices,
-            ids=[device_label(device, options.dtype, options.compile) for device in devices],
+            ids=[options.device_label(device) for device in devices],
         )
     # The ids of the default stay as they are.
     if STEP not in marked and options.steps != (REFERENCE,):

@@ -15,7 +15,6 @@ from mnistbench.core.operation import (
     operation_cells,
     operation_name,
 )
-from mnistbench.core.params import device_label
 from mnistbench.core.record import OpTable, as_data, median_ns, quartiles_ns
 from mnistbench.events.work.roofline import Cost, OperationSum, total_cost
 from mnistbench.events.work.roofline_tables import NAMES, paired, rooflines, summed, work_columns
@@ -96,10 +95,10 @@ def blocks(cases: Sequence[Profiled], shown: Settings) -> list[Block]:
 def _title(case: Profiled, *, batch: bool = True) -> str:
     params = case.params
     size = f" at batch {params.batch_size}" if batch else ""
-    device = device_label(params.device, params.dtype, params.compile, params.step)
     threads = units.threads(params.threads)
     rank = f", rank 0 of {case.ranks.ranks}" if case.ranks else ""
-    return f"{params.phase} {params.workload}{size} on {params.dataset}, {device}, {threads}{rank}"
+    where = f"{params.device_label}, {threads}{rank}"
+    return f"{params.phase} {params.workload}{size} on {params.dataset}, {where}"
 
 
 def _view(table: OpTable) -> str:

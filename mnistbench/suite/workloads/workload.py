@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mnistbench.core.compile_settings import check_arguments, settings_text
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import REFERENCE, Params
 from mnistbench.suite.workloads import data
@@ -27,6 +29,9 @@ class Workload:
     ``make_batch`` must draw random numbers from the generator in its arguments (on the CPU, seeded
     per case) and ``make_model`` from torch's global one, which is seeded too, so that the same seed
     gives the same case.
+
+    ``compile`` is part of the identity of a compiled case, except for ``options`` and a ``backend``
+    that is a function: give the workload another name for others of these.
     """
 
     name: str
@@ -44,6 +49,9 @@ class Workload:
     make_fast_model: Callable[[nn.Module], nn.Module] | None = None
     # None: make_optimizer.
     make_fast_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
+    # Arguments of torch.compile(model, ...) with --bench-compile: mode, dynamic, fullgraph,
+    # backend, options. Settings of the option replace them.
+    compile: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not self.name or not all(
@@ -53,6 +61,11 @@ class Workload:
                 f"workload name {self.name!r}: use letters, digits and underscores, so that -k "
                 "can select it"
             )
+        if self.compile is not None:
+            try:
+                check_arguments(self.compile)
+            except ValueError as error:
+                raise UsageError(f"workload {self.name!r}: compile {error}") from None
 
 
 def params_of(
@@ -67,7 +80,10 @@ def params_of(
     compiled: bool = False,
     step: str = REFERENCE,
 ) -> Params:
-    """Return the identity of a case of a workload, which has its name and its dataset."""
+    """Return the identity of a case of a workload.
+
+    It has its name, its dataset and, if the case is compiled, its settings of ``torch.compile``.
+    """
     return Params(
         workload=workload.name,
         phase=phase,
@@ -79,6 +95,7 @@ def params_of(
         seed=seed,
         dataset=workload.dataset,
         step=step,
+        compile_with=settings_text(workload.compile or {}) if compiled else "",
     )
 
 

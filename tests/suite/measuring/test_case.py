@@ -33,6 +33,7 @@ from mnistbench.core.errors import UsageError
 from mnistbench.suite.measuring.case import (
     Case,
     build,
+    compile_arguments,
     fork_random,
     in_step,
     seed,
@@ -391,6 +392,44 @@ def test_a_compiled_case_computes_what_an_eager_one_computes(
         graphs.append(case.runner.model)
     assert [hasattr(model, "_orig_mod") for model in graphs] == [False, True]
     assert spies[True].values == pytest.approx(spies[False].values, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("own", "compile_with", "expected"),
+    [
+        (None, "", {}),
+        (None, "max-autotune,static", {"mode": "max-autotune", "dynamic": False}),
+        (
+            {"fullgraph": True, "options": {"trace.enabled": True}},
+            "fullgraph",
+            {"fullgraph": True, "options": {"trace.enabled": True}},
+        ),
+        (
+            {"fullgraph": True, "backend": "eager"},
+            "fullgraph,backend=eager",
+            {"fullgraph": True, "backend": "eager"},
+        ),
+        ({"fullgraph": True, "backend": "eager"}, "dynamic", {"dynamic": True}),
+    ],
+)
+def test_a_model_is_compiled_with_the_settings_of_its_case(
+    own: dict[str, Any] | None,
+    compile_with: str,
+    expected: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    params = tiny_params(compile=True, compile_with=compile_with)
+    assert compile_arguments(params, tiny_workload(compile=own)) == expected
+    given: list[dict[str, Any]] = []
+
+    def compiled(model: nn.Module, **arguments: Any) -> nn.Module:
+        given.append(arguments)
+        return model
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    built({"compile": own}, compile=True, compile_with=compile_with)
+    built({"compile": own})
+    assert given == [expected]
 
 
 def without_dropout() -> nn.Module:

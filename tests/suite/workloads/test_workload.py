@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -44,6 +46,32 @@ def test_a_case_has_the_name_and_the_dataset_of_its_workload() -> None:
         "bfloat16",
         True,
         FAST,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "compiled", "settings"),
+    [
+        (None, True, ""),
+        ({"mode": "default"}, True, ""),
+        ({"fullgraph": True, "mode": "max-autotune"}, True, "max-autotune,fullgraph"),
+        ({"backend": "aot_eager", "dynamic": True}, True, "dynamic,backend=aot_eager"),
+        ({"fullgraph": True}, False, ""),
+    ],
+)
+def test_a_compiled_case_has_the_settings_of_its_workload(
+    arguments: dict[str, Any] | None, compiled: bool, settings: str
+) -> None:
+    workload = tiny_workload(compile=arguments)
+    params = params_of(workload, "step", 8, "cpu", threads=1, seed=1, compiled=compiled)
+    assert (params.compile, params.compile_with) == (compiled, settings)
+
+
+def test_wrong_arguments_of_the_compiler_are_refused() -> None:
+    with pytest.raises(UsageError) as refusal:
+        tiny_workload(name="mine", compile={"modus": "fast"})
+    assert str(refusal.value) == (
+        "workload 'mine': compile has 'modus'; choose of mode, dynamic, fullgraph, backend, options"
     )
 
 

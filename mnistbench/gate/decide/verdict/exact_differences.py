@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mnistbench.core import units
+from mnistbench.core.compilation import CompilationDifference
+from mnistbench.core.compilation import differences as compilation_differences
 from mnistbench.core.operation import REORDER, OpKey
 from mnistbench.core.record import median_ns
 from mnistbench.gate import words
@@ -25,6 +27,19 @@ from mnistbench.measuring.provider import PLAIN, provider_of
 OTHER_PATH = "another path was taken: "
 
 
+def compilations_of_cases(
+    trials: Sequence[Trial],
+) -> dict[str, tuple[CompilationDifference, ...]]:
+    """Return what torch.compile made differently of each case, in its last trial."""
+    last = {case: builds[0] for trial in trials for case, builds in trial.cases.items()}
+    found = {
+        case: tuple(compilation_differences(base, head))
+        for case, build in last.items()
+        if (base := build[BASE].compilation) and (head := build[HEAD].compilation)
+    }
+    return {case: differences for case, differences in found.items() if differences}
+
+
 def differences_of_cases(header: GateHeader, trials: Sequence[Trial]) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case: in the last trial, and in the survey.
 
@@ -33,8 +48,10 @@ def differences_of_cases(header: GateHeader, trials: Sequence[Trial]) -> dict[st
     last = {case: builds[0] for trial in trials for case, builds in trial.cases.items()}
     counted = {case: _counted_differences(build) for case, build in last.items()}
     sides = header.sides
+    compilations = compilations_of_cases(trials)
     differences_of = {
         case: (
+            *(difference.text for difference in compilations.get(case, ())),
             *(OTHER_PATH + text for text in _other_facts(sides, case)),
             *_other_paths(sides.implementations.get(case, {}), sides.frameworks),
             *_more_memory("peak memory of tensors", sides.memory.get(case, {})),

@@ -10,10 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from mnistbench.core.compilation import CompilationDifference
 from mnistbench.gate.decide.statistics import shards
 from mnistbench.gate.decide.statistics.quantities import quantities_of_stages
 from mnistbench.gate.decide.verdict.decision import Decision, decide, decision_as_shown, united
-from mnistbench.gate.decide.verdict.exact_differences import differences_of_cases
+from mnistbench.gate.decide.verdict.exact_differences import (
+    compilations_of_cases,
+    differences_of_cases,
+)
 from mnistbench.gate.decide.verdict.findings import GateFinding
 from mnistbench.gate.decide.verdict.reasons import measurement_reasons
 from mnistbench.gate.listing import Reach
@@ -44,6 +48,8 @@ class Verdict:
     decision: Decision  # with the changes that were tested
     # Cases are node ids, of a whole process ALL_CASES or that of its shard.
     exact_differences: Mapping[str, tuple[str, ...]]  # case -> exact differences
+    # Case -> those of them that torch.compile made, the causes first.
+    compilations: Mapping[str, tuple[CompilationDifference, ...]]
     # Cases in which the sides compute different numbers, or results of other types.
     different: tuple[str, ...]
     not_finite: Mapping[str, tuple[str, ...]]  # case -> sides that compute NaN or infinity
@@ -181,6 +187,7 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         options=options,
         decision=united(decisions) if recorded.shards else decisions[0],
         exact_differences=differences_of_cases(header, first_stage),
+        compilations=compilations_of_cases(first_stage),
         different=tuple(case for case in header.labels if _differ(case, builds[case], header)),
         not_finite={
             case: sides

@@ -74,6 +74,9 @@ _EVENTS = frozenset({"exec"}) | _OPENING | _LISTING | _STARTS | _TRACES
 #: the source, which is seen, or run the function once.
 _COMPILERS = ("numba",)
 
+#: Names of functions that tell code whether it is compiled.
+_ASKING = frozenset({"is_compiling", "is_dynamo_compiling", "is_exporting"})
+
 #: The system's own functions.
 _STAT = os.stat
 _LSTAT = os.lstat
@@ -89,6 +92,8 @@ _OTHER_PROFILER = "sets a profile function, so its code is not followed"
 _OTHER_PROFILER_OUTSIDE = "an import sets a profile function, so what it runs is not followed"
 _EARLIER_PROCESSES = "may use processes that were started before, whose code is not followed"
 _EARLIER_THREADS = "may use threads that were started before, whose code is not followed"
+_IS_COMPILED = "is compiled by torch.compile, whose code is not followed"
+_ASKS = "asks whether it is compiled, and what it runs then is not followed"
 _TRACING = "a trace function or an audit hook is set, whose code is not followed"
 _PYTHONS = "a process of Python is started outside of tests, whose code is not followed"
 
@@ -137,6 +142,9 @@ class Follower:
         self._fetched: dict[object, set[str]] = defaultdict(set)
         self._outside: dict[RunCode, None] = {}
         self._acting: set[tuple[str, int]] = set()
+        # How many functions were compiled when a case was last followed as it is written.
+        self._compilations_followed = 0
+        self._asks: set[object] = set()  # what has run code that asks whether it is compiled
         self._outside_calls = Counter[RunCode]()
         self._made: dict[CodeType, RunCode] = {}
         self._imported: set[str] = set()  # files that were opened to be imported, lately
@@ -188,6 +196,8 @@ class Follower:
         ran = RunCode(self._relative(code.co_filename), code.co_qualname, code.co_firstlineno)
         if self._running is not None:
             self._ran[self._running].add(ran)
+            if not _ASKING.isdisjoint(code.co_names):
+                self._asks.add(self._running)
             if not self._import_depth:
                 return False
         self._outside.setdefault(ran)
@@ -234,6 +244,8 @@ class Follower:
             if self._is_by_tree(sys._getframe(2)):  # noqa: SLF001
                 self._unfollowed[self._running][_TRACING] = None
         elif event in _STARTS:
+            if self._is_by_compiler(sys._getframe(2)):  # noqa: SLF001
+                return  # a compiler of C++, which runs nothing of the tree
             if self._running is not None:
                 self._unfollowed[self._running][_PROCESSES] = None
             elif _is_python(event, arguments) and self._is_by_tree(sys._getframe(2)):  # noqa: SLF001
@@ -257,7 +269,8 @@ class Follower:
                 return
             is_configuration = _is_configuration(path)
             may_be_imported = is_configuration or path.endswith(".py")
-            if may_be_imported and is_for_import(sys._getframe(2)):  # noqa: SLF001
+            frame = sys._getframe(2)  # noqa: SLF001
+            if may_be_imported and (is_for_import(frame) or self._is_by_compiler(frame)):
                 self._imported.add(os.path.realpath(path))
                 return
             may_be_by_plugin = is_configuration and self._running is None
@@ -293,6 +306,11 @@ class Follower:
     def _is_by_tree(self, frame: FrameType | None) -> bool:
         """Whether code of the tree calls, perhaps by the standard library."""
         return calling_file(frame).startswith(self._prefix)
+
+    def _is_by_compiler(self, frame: FrameType) -> bool:
+        """Whether a compiler of functions calls, which sees their code but runs none of it."""
+        provider = imported_provider()
+        return bool(provider.framework) and provider.is_of_compiler(calling_file(frame))
 
     # ---- Hooks of pytest -------------------------------------------------------------------------
 
@@ -374,6 +392,35 @@ class Follower:
         with self._calls.switched(Mode.OFF):
             yield
 
+    @contextmanager
+    def compiled(self) -> Iterator[None]:
+        """Follow calls in the body, without functions that a compiler makes and runs."""
+        self._calls.report()
+        ran = self._ran[self._running]
+        before = {*ran}
+        yield
+        self._calls.report()
+        provider = imported_provider()
+        if provider.compilations():
+            ran -= {
+                code
+                for code in ran - before
+                if not code.path or provider.is_made_by_compiler(code.name)
+            }
+
+    def follow_eagerly(self, call: Callable[[], object]) -> None:
+        """Follow a call of the running case as it is written, if something is compiled.
+
+        Compiled functions are not seen to run. If the call fails, they count as not followed.
+        """
+        provider = imported_provider()
+        if not provider.compilations():
+            return
+        self._calls.begin()
+        with suppress(Exception), provider.run_eagerly():
+            call()
+            self._compilations_followed = provider.compilations()
+
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: object) -> Generator[None, Any, Any]:
         """Note what a fixture runs and opens, which other tests may use, too."""
@@ -433,8 +480,10 @@ class Follower:
                 self._unfollowed[item][_EARLIER_THREADS] = None
             if has_processes:
                 self._unfollowed[item][_EARLIER_PROCESSES] = None
-            if why := imported_provider().why_not_followed():
-                self._unfollowed[item][why] = None
+            if imported_provider().compilations() > self._compilations_followed:
+                self._unfollowed[item][_IS_COMPILED] = None
+            elif self._compilations_followed and self._asks & {item, *_fixtures(item)}:
+                self._unfollowed[item][_ASKS] = None
         began_ns = self._ended_ns
         self._ended_ns = Clock.wall_ns()
         self.longest_s = max(self.longest_s, (self._ended_ns - began_ns) / 1e9)

@@ -234,7 +234,13 @@ class PlainCase(SideCase):
                 self.finish()
 
         return self._provider.profiled(
-            run, self._marks(), self.device, one_turn, turns, around=around, loops=loops
+            run,
+            self.device,
+            one_turn,
+            turns,
+            is_compiled=self._seen[1],
+            around=around,
+            loops=loops,
         )
 
     def _marks(self) -> AbstractContextManager[object]:

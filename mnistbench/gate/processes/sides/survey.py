@@ -255,17 +255,20 @@ class _Survey:
         listed = self.cases[case.node_id] = ListedCase(case.label, dict(vars(case.params)))
         side_case = case.make()
         try:
-            if case.is_plain:
-                if why := self._call(side_case, listed):
-                    self.unmeasurable[case.node_id] = why
-                    del self.cases[case.node_id]
-                    return
-            else:
-                self._measure_memory(side_case, listed)
-            self._find_paths(side_case, listed)
+            with self._follower.compiled():
+                if case.is_plain:
+                    if why := self._call(side_case, listed):
+                        self.unmeasurable[case.node_id] = why
+                        del self.cases[case.node_id]
+                        return
+                else:
+                    self._measure_memory(side_case, listed)
+                self._find_paths(side_case, listed)
         except CaseError as error:
             self.failed[case.node_id] = error.why
             del self.cases[case.node_id]
+            return
+        self._follower.follow_eagerly(side_case.result if case.is_plain else side_case)
 
     def growth_bytes(self) -> int:
         """Return by how many bytes the process grew while its cases ran; 0 if that is unknown."""
@@ -372,16 +375,24 @@ class _Survey:
             gc.collect()
             gc.freeze()  # so that the search for tensors skips all imported objects
             rehearse(SideRun(self._side, case))
-        began_ns = Clock.wall_ns()
-        with self._side.errors_named():
-            listed.memory = case.peak_memory()
-        listed.seconds = (Clock.wall_ns() - began_ns) / 1e9
+        compilations = imported_provider().compilations()
+        listed.memory, listed.seconds = self._peak_memory(case)
+        if imported_provider().compilations() != compilations:
+            # A trial finds what the survey has compiled, so this time counts.
+            listed.memory, listed.seconds = self._peak_memory(case)
         if case.has_operations:  # else an epoch, which would double the time of the survey
             with self._side.errors_named():
                 times_ns = [clocked(case).alone_ns for _ in range(_LOOK_ITERATIONS)]
             listed.look_ns = max(1, min(times_ns))
         if listed.memory is not None and listed.params["device"] == "cpu":
             listed.memory += self._imported_bytes
+
+    def _peak_memory(self, case: SideCase) -> tuple[int | None, float]:
+        """Return the peak memory of tensors of a case, in bytes, and the seconds that it took."""
+        began_ns = Clock.wall_ns()
+        with self._side.errors_named():
+            memory = case.peak_memory()
+        return memory, (Clock.wall_ns() - began_ns) / 1e9
 
     def _find_paths(self, case: SideCase, listed: ListedCase) -> None:
         """Call a case on a CPU once more, to see which implementations of a library run in it."""

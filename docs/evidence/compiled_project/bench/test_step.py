@@ -1,0 +1,2 @@
+def test_step(op_benchmark):
+    op_benchmark("step")
