@@ -603,7 +603,7 @@ def observed() -> Iterator[CompilationLog]:
 
     with logged() as log:
 
-        class Watch(CustomGraphPass):
+        class GraphWatch(CustomGraphPass):
             """Shows the log each graph that is compiled."""
 
             def __call__(self, graph: torch.fx.Graph) -> None:
@@ -616,7 +616,7 @@ def observed() -> Iterator[CompilationLog]:
         settings: dict[str, Any] = {
             "cpp.enable_kernel_profile": True,
             "trace.provenance_tracking_level": 1,
-            "post_grad_custom_post_pass": Watch(),
+            "post_grad_custom_post_pass": GraphWatch(),
             "fx_graph_cache": False,
         }
         numbers = vars(compile_fx).get("_graph_counter")
