@@ -89,7 +89,7 @@ def test_modules_of_a_compiled_model_are_not_marked() -> None:
     # The marks depend on the parameter; compiling would take long.
     case = replace(case, params=tiny_params(compile=True))
     modules = {name: trace for name, trace in traces_of_marks(case).items() if name != "runner"}
-    with marked(case):
+    with marked(case, is_compiled=True):
         assert {
             name: trace for name, trace in traces_of_marks(case).items() if name != "runner"
         } == modules
