@@ -178,4 +178,4 @@ def _without_times(listing: Listing) -> Listing:
         node_id: replace(case, look_ns=0, look_loops=0.0, peak_bytes=0, seconds=0.0, setup_s=0.0)
         for node_id, case in listing.cases.items()
     }
-    return replace(listing, cases=cases, importing_s=0.0, loaded_bytes=0)
+    return replace(listing, cases=cases, importing_s=0.0, framework_s=0.0, loaded_bytes=0)

@@ -16,6 +16,7 @@ of kernels in the profile.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import linecache
@@ -28,7 +29,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from mnistbench.core.compilation import (
     Recompilation,
     without_values,
 )
+from mnistbench.core.files import replace_file
 from mnistbench.core.operation import FUSED
 from mnistbench.events.compiled import CallsOfGraphs, KernelCall
 from mnistbench.measuring.functions import shown_path
@@ -87,7 +89,9 @@ class _Graph:
 
     compilation: str  # "0/0"
     part: str
-    nodes: Mapping[str, _Node]  # by name; empty if they are not known
+    nodes: Mapping[str, _Node]  # by name
+    asks_for_cuda_graphs: bool
+    uses_accelerator: bool
     # Name of a kernel, as provenance has it, and the nodes that it computes, in the order of calls.
     calls: list[tuple[str, Sequence[str]]] = field(default_factory=list)
 
@@ -112,11 +116,10 @@ class CompilationLog(logging.Handler):
         self._failed_guards: list[tuple[str, str]] = []  # compilation, text
         self._metrics: list[dict[str, Any]] = []
         self._graphs: list[_Graph] = []
-        self._nodes: dict[str, _Node] = {}  # of the graph that is being compiled
-        self._part = FORWARD_PART
+        self._begun: _Graph | None = None  # that is being compiled
         self._earlier_calls: frozenset[str] = frozenset()  # of graphs before
+        self._modules: dict[str, str] = {}  # compilation -> hash of the modules of its nodes
         self._cache: Counter[str] = Counter()  # hit, miss, bypass
-        self._asks_for_cuda_graphs = False
         self._cuda_graphs_skipped: dict[str, None] = {}  # reasons, as an ordered set
         self._notes: list[str] = []
 
@@ -162,25 +165,28 @@ class CompilationLog(logging.Handler):
     def _read_metrics(self, metadata: Mapping[str, Any], _: str) -> None:
         self._metrics.append(dict(metadata[next(iter(metadata))]))
 
-    def _read_kernels(self, metadata: Mapping[str, Any], _: str) -> None:
+    def _read_kernels(self, *_: object) -> None:
+        if self._begun is None:  # the cache had the graph
+            return
         from torch._inductor import debug
 
         calls = debug._inductor_triton_kernel_to_post_grad_node_info  # noqa: SLF001
-        self._graphs.append(
-            _Graph(
-                _compilation_of(metadata),
-                self._part,
-                self._nodes,
-                calls=[
-                    (name, tuple(nodes))
-                    for name, nodes in calls.items()
-                    if name not in self._earlier_calls
-                ],
-            )
-        )
+        self._begun.calls = [
+            (name, tuple(nodes)) for name, nodes in calls.items() if name not in self._earlier_calls
+        ]
+        self._graphs.append(self._begun)
+        self._begun = None
 
-    def _read_cache(self, metadata: Mapping[str, Any], _: str) -> None:
-        self._cache[metadata["artifact"]["name"].removeprefix("fx_graph_cache_")] += 1
+    def _read_cache(self, metadata: Mapping[str, Any], payload: str) -> None:
+        result = metadata["artifact"]["name"].removeprefix("fx_graph_cache_")
+        self._cache[result] += 1
+        if not self._modules:  # nothing is observed
+            return
+        key = json.loads(payload).get("key")
+        if result == "hit":
+            self._graphs.append(_kept_graph(key, _compilation_of(metadata)))
+        elif result == "miss" and key and self._graphs:
+            _keep_graph(key, self._graphs[-1])
 
     _READERS: Mapping[str, Callable[[CompilationLog, Mapping[str, Any], str], None]] = {
         "dynamo_graph_break_reason": _read_break,
@@ -193,17 +199,29 @@ class CompilationLog(logging.Handler):
         "fx_graph_cache_bypass": _read_cache,
     }
 
+    def note_modules(self, graph: torch.fx.Graph) -> None:
+        """Keep which modules the nodes of a graph have, before the cache is asked for its parts."""
+        modules = repr([_module_of(node) for node in graph.nodes])
+        self._modules[_current_compilation()] = hashlib.sha256(modules.encode()).hexdigest()
+
+    @property
+    def key_of_modules(self) -> str | None:
+        """What the cache has to know beside a graph; None if that is not known."""
+        return self._modules.get(_current_compilation())
+
     def note_graph(self, graph: torch.fx.Graph) -> None:
         """Keep the nodes of a graph that Inductor is about to compile."""
         import torch._inductor.config as inductor_config
         from torch._inductor import debug
 
-        self._nodes, self._part = _nodes_of(graph)
-        if inductor_config.triton.cudagraphs:
-            self._asks_for_cuda_graphs = True
-            # Inductor gives no reason for these.
-            if not _uses_accelerator(graph):
-                self._cuda_graphs_skipped["a graph runs on the CPU"] = None
+        nodes, part = _nodes_of(graph)
+        self._begun = _Graph(
+            _current_compilation(),
+            part,
+            nodes,
+            asks_for_cuda_graphs=bool(inductor_config.triton.cudagraphs),
+            uses_accelerator=_uses_accelerator(graph),
+        )
         # Those of backward parts are kept together.
         self._earlier_calls = frozenset(debug._inductor_triton_kernel_to_post_grad_node_info)  # noqa: SLF001
 
@@ -217,9 +235,13 @@ class CompilationLog(logging.Handler):
     @property
     def cuda_graphs(self) -> str:
         """``used``, or ``skipped`` and why; empty if nothing asked for CUDA graphs."""
-        if not self._asks_for_cuda_graphs:
+        asking = [graph for graph in self._graphs if graph.asks_for_cuda_graphs]
+        if not asking:
             return ""
-        reasons = "; ".join(self._cuda_graphs_skipped)
+        skipped = dict(self._cuda_graphs_skipped)
+        if not all(graph.uses_accelerator for graph in asking):
+            skipped["a graph runs on the CPU"] = None  # for which Inductor gives no reason
+        reasons = "; ".join(skipped)
         return f"skipped: {reasons}" if reasons else "used"
 
     @property
@@ -348,6 +370,35 @@ def _calls_of(graph: _Graph) -> tuple[GraphOperation, ...]:
         )
         for (operation, result, (path, line, function)), number in counts.items()
     )
+
+
+def _current_compilation() -> str:
+    from torch._guards import CompileContext
+
+    number = CompileContext.current_compile_id()
+    return f"{number.frame_id}/{number.frame_compile_id}" if number else ""
+
+
+# Inductor's cache has no nodes of a graph: they are kept beside it, by the same key.
+
+
+def _keep_graph(key: str, graph: _Graph) -> None:
+    file = _file_of_graph(key)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, json.dumps(asdict(graph)).encode())
+
+
+def _kept_graph(key: str, compilation: str) -> _Graph:
+    stored = json.loads(_file_of_graph(key).read_bytes())
+    nodes = {
+        name: _Node(**{**node, "frame": tuple(node["frame"])})
+        for name, node in stored.pop("nodes").items()
+    }
+    return _Graph(**{**stored, "compilation": compilation, "nodes": nodes})
+
+
+def _file_of_graph(key: str) -> Path:
+    return Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "mnistbench", f"{key}.json")
 
 
 def _numbers(compilation: str) -> tuple[int, ...]:
@@ -592,9 +643,9 @@ def logged() -> Iterator[CompilationLog]:
 def observed() -> Iterator[CompilationLog]:
     """Compile everything anew in the body, with names of kernels in profiles.
 
-    It is a compilation of its own, without Inductor's cache of graphs; kernels that were built
-    before for an observation are not built again, because their graphs have the same numbers. After
-    the body everything is compiled anew as the program asks for.
+    It is a compilation of its own, which Inductor's cache keeps beside that of the program. Graphs
+    are numbered from 0, so that their kernels have the same text in each process, and are built
+    once. After the body everything is compiled anew as the program asks for.
     """
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
@@ -609,15 +660,25 @@ def observed() -> Iterator[CompilationLog]:
             def __call__(self, graph: torch.fx.Graph) -> None:
                 log.note_graph(graph)
 
-            def uuid(self) -> None:
-                """Keep graphs out of the cache, which has no nodes."""
-                return
+            def uuid(self) -> str | None:
+                """Return what a graph in the cache depends on beside itself."""
+                return log.key_of_modules
+
+        class ModulesWatch(CustomGraphPass):
+            """Shows the log each graph before it is divided into its parts."""
+
+            def __call__(self, graph: torch.fx.Graph) -> None:
+                log.note_modules(graph)
+
+            def uuid(self) -> str:
+                """Return a constant: it changes no graph."""
+                return "mnistbench"
 
         settings: dict[str, Any] = {
             "cpp.enable_kernel_profile": True,
             "trace.provenance_tracking_level": 1,
+            "joint_custom_post_pass": ModulesWatch(),
             "post_grad_custom_post_pass": GraphWatch(),
-            "fx_graph_cache": False,
         }
         numbers = vars(compile_fx).get("_graph_counter")
         torch.compiler.reset()

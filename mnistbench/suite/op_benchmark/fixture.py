@@ -201,7 +201,7 @@ class OpBenchmark:
 
 
 @dataclass(frozen=True)
-class CompiledFirstCalls:
+class FirstCompiledCalls:
     """The first calls of a compiled case: with an empty cache, and with the filled one."""
 
     cold: CompileTime
@@ -219,7 +219,7 @@ class Timed:
     # Operations of the first iteration.
     first_call: OpTable | None = field(default=None, repr=False)
     # First calls of a compiled case, and what the cache had in the second one.
-    compiled: CompiledFirstCalls | None = None
+    compiled: FirstCompiledCalls | None = None
 
 
 def time_case(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:
@@ -255,13 +255,13 @@ def time_case(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool)
     return Timed(rounds_ns, device_ns, first_call, first_calls)
 
 
-def _first_calls(case: Case, cold: CompileTime) -> CompiledFirstCalls:
+def _first_calls(case: Case, cold: CompileTime) -> FirstCompiledCalls:
     """Compile a case again, with the cache that its first call has filled."""
     forget_compiled()
     case.reset()
     warm, log = timed_call(case)
     hits, misses = log.cache
-    return CompiledFirstCalls(cold, warm, hits, misses)
+    return FirstCompiledCalls(cold, warm, hits, misses)
 
 
 def device_times(case: Case) -> tuple[int, ...]:
