@@ -2,13 +2,14 @@
 
 import json
 import platform
+import shutil
 import subprocess
 import sys
 
 import pytest
 from projects import only_record, records
 
-from mnistbench.core.operation import IN_TORCH
+from mnistbench.core.operation import COMPILED, IN_TORCH, LOOKUP
 from mnistbench.core.record import CaseRecord
 from mnistbench.saved_runs.run import Run
 from mnistbench.showing.output import EXIT_PASSED, EXIT_REGRESSED
@@ -745,3 +746,44 @@ def test_a_wrong_mark_of_thresholds_is_one_line_before_any_plain_test_runs(plain
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: opgate('5%', operation='5%'): needs thresholds: *"])
     result.stdout.no_fnmatch_line("*passed*")
+
+
+@pytest.mark.versions
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch compiles with a C++ compiler")
+def test_compiled_code_has_rows_and_facts(suite):
+    suite.write(
+        "test_bench.py",
+        """
+        import torch
+
+        @torch.compile
+        def wave(values):
+            values = values.sin()
+            torch._dynamo.graph_break()
+            return (values + 1).relu()
+
+        def test_wave(benchmark):
+            benchmark(wave, torch.ones(16))
+
+        def test_eager(benchmark):
+            benchmark(torch.sin, torch.ones(16))
+        """,
+    )
+    result, saved = suite.run_saved("--op-benchmarks")
+    result.assert_outcomes(passed=2)
+    compiled = CaseRecord.from_json(records(saved)["test_wave"])
+    assert {row.name for row in compiled.table("warm").rows} >= {
+        COMPILED,
+        LOOKUP,
+        "fused sin",
+        "fused add, relu",
+    }
+    facts = compiled.compilation
+    assert (facts.n_graphs, facts.n_kernels, facts.n_recompilations) == (2, 2, 0)
+    [broken] = facts.breaks
+    assert str(broken.place) == "test_bench.py:7"
+    assert facts.cold.total_ns > facts.warm.total_ns > 0
+    result.stdout.fnmatch_lines(["*graph break at test_bench.py:7: *"])
+    eager = CaseRecord.from_json(records(saved)["test_eager"])
+    assert eager.compilation is None
+    assert not any(row.name == COMPILED for row in eager.table("warm").rows)

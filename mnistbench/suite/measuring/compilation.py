@@ -592,7 +592,7 @@ def _operation_of(node: torch.fx.Node) -> str:
 
 
 def _is_generated(kernel: str) -> bool:
-    return not kernel.startswith((_LIBRARY, _ATEN, "aten."))
+    return not kernel.startswith((_LIBRARY, _ATEN, "aten.", "aoti_torch_"))
 
 
 def _event_of(kernel: str) -> str:
@@ -605,11 +605,14 @@ def _event_of(kernel: str) -> str:
     if name.startswith(_LIBRARY):
         function = name.removeprefix(_LIBRARY)
         return f"aten::{_ATEN_OF_LIBRARY.get(function, function)}"
-    if _is_generated(name):
+    if _is_generated(name) or _CALL_FROM_CPP.fullmatch(name):
         return name
     library, _, rest = name.removeprefix(_ATEN).partition(".")
     return f"{library}::{rest.partition('.')[0]}"
 
+
+#: A library call of generated C++ (``cpp_wrapper``): ``aoti_torch_cpu_addmm_out``.
+_CALL_FROM_CPP = re.compile(r"aoti_torch_(?:cpu|cuda|xpu|mps)_(?P<operation>.+?)(?:_out)?")
 
 #: Functions of Inductor that call another operation of ATen.
 _ATEN_OF_LIBRARY = {"bias_addmm": "addmm", "_mm_plus_mm": "mm"}
@@ -618,7 +621,9 @@ _ATEN_OF_LIBRARY = {"bias_addmm": "addmm", "_mm_plus_mm": "mm"}
 def _row_of(kernel: str, nodes: Iterable[str], graph: _Graph) -> str:
     """Return the name of the row of a kernel: that of a library call, or the fused operations."""
     if not _is_generated(kernel):
-        return _event_of(kernel)
+        name = _event_of(kernel)
+        from_cpp = _CALL_FROM_CPP.fullmatch(name)
+        return f"aten::{from_cpp['operation']}" if from_cpp else name
     operations = sorted({graph.nodes[name].operation for name in nodes if name in graph.nodes})
     return FUSED + _listed(operations or ["kernel"], _LISTED_OPERATIONS, ", ")
 

@@ -374,17 +374,21 @@ def _in_ranges(
 
 
 def _mark_modules(model: nn.Module, make_range: Ranges, undo: ExitStack) -> None:
+    """Put ranges around modules, except those in compiled code: a range would break its graph."""
     open_ranges: list[AbstractContextManager[Any]] = []
 
     def enter(name: str) -> Callable[..., None]:
         def hook(*_: object) -> None:
+            if torch.compiler.is_compiling():
+                return
             open_ranges.append(make_range(MODULE + name))
             open_ranges[-1].__enter__()
 
         return hook
 
     def leave(*_: object) -> None:
-        open_ranges.pop().__exit__(None, None, None)
+        if not torch.compiler.is_compiling():
+            open_ranges.pop().__exit__(None, None, None)
 
     for name, module in model.named_modules():
         undo.callback(module.register_forward_pre_hook(enter(name or MODEL)).remove)
@@ -401,6 +405,8 @@ def marked_calls() -> Iterator[None]:
     open_ranges: list[record_function] = []
 
     def enter(module: nn.Module, _: object) -> None:
+        if torch.compiler.is_compiling():
+            return
         if not open_ranges:
             outermost = type(module).__name__
             names.update(
@@ -413,7 +419,8 @@ def marked_calls() -> Iterator[None]:
         open_ranges[-1].__enter__()  # type: ignore[no-untyped-call]
 
     def leave(*_: object) -> None:
-        open_ranges.pop().__exit__(None, None, None)
+        if not torch.compiler.is_compiling():
+            open_ranges.pop().__exit__(None, None, None)
 
     entering = hooks.register_module_forward_pre_hook(enter)
     leaving = hooks.register_module_forward_hook(leave, always_call=True)

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from torch import Tensor, nn
+from torch.profiler import record_function
 from torch_builders import tiny_params, tiny_workload
 
 from mnistbench.core.operation import NO_MODULE
 from mnistbench.suite.measuring.case import Case, build
-from mnistbench.suite.measuring.profiling import LOSS, marked, profile, profile_first_call
+from mnistbench.suite.measuring.compilation import logged
+from mnistbench.suite.measuring.profiling import (
+    LOSS,
+    in_ranges,
+    marked,
+    marked_calls,
+    profile,
+    profile_first_call,
+)
 
 pytestmark = pytest.mark.versions
 
@@ -77,7 +89,7 @@ def test_modules_of_a_compiled_model_are_not_marked() -> None:
     # The marks depend on the parameter; compiling would take long.
     case = replace(case, params=tiny_params(compile=True))
     modules = {name: trace for name, trace in traces_of_marks(case).items() if name != "runner"}
-    with marked(case):
+    with marked(case, is_compiled=True):
         assert {
             name: trace for name, trace in traces_of_marks(case).items() if name != "runner"
         } == modules
@@ -94,3 +106,26 @@ def test_a_case_that_is_not_profiled_cannot_be_marked() -> None:
     case = build(tiny_params(phase="batch"), tiny_workload())
     with pytest.raises(AssertionError, match="only a case with a runner"), marked(case):
         pass
+
+
+def test_marks_do_not_break_the_graph_of_a_model_that_compiles_itself() -> None:
+    """The timed rounds may use the code that the profiled first call compiled."""
+
+    class Compiled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        @torch.compile(backend="eager")
+        def forward(self, values: Tensor) -> Tensor:
+            return self.inner(values).relu()
+
+    model = nn.Sequential(Compiled())
+    step: Any = SimpleNamespace()  # without parts
+    for marks in (in_ranges(step, model, record_function), marked_calls()):
+        torch.compiler.reset()
+        with logged() as log, marks:
+            model(torch.ones(2, 4))
+        assert log.has_compiled
+        assert log.compilation().breaks == ()
+    torch.compiler.reset()
