@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mnistbench.compare.diff import CaseComparison, OpTotals
-from mnistbench.core import compilation, units
+from mnistbench.core import units
+from mnistbench.core.compiled import compilation
 from mnistbench.judging.exact import (
     TOLERANCE,
     Counts,

@@ -27,7 +27,7 @@ from mnistbench.compare.prediction_interval import FALSE_ALARM, RUNS_NEEDED
 from mnistbench.compare.quantities import Measurement
 from mnistbench.compare.replacements import ModuleGroup, module_groups
 from mnistbench.core import units
-from mnistbench.core.compilation import Compilation, time_differences
+from mnistbench.core.compiled.compilation import Compilation, time_differences
 from mnistbench.core.operation import operation_cells, operation_name
 from mnistbench.core.record import finite
 from mnistbench.judging.acceptance import WARN

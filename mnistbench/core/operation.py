@@ -40,7 +40,7 @@ REORDER = "reorder"
 CALLS = "calls"
 BYTES = "bytes"
 
-#: Module of an operation that cannot be attributed to a module; ``events/links`` explains why.
+#: Module of an operation that cannot be attributed to a module; see ``events/linking/links``.
 NO_MODULE = ""
 
 #: Module of operations in the outermost module's own forward, outside its children.

@@ -71,7 +71,7 @@ class Params:
             self._check_compile_with()
 
     def _check_compile_with(self) -> None:
-        from mnistbench.core.compile_settings import arguments_of  # few commands see such cases
+        from mnistbench.core.compiled.settings import arguments_of  # few commands see such cases
 
         if not self.compile:
             raise UsageError(f"compile_with {self.compile_with!r}: needs compile True")

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal, TypeVar
 
-from mnistbench.core.compilation import Compilation
+from mnistbench.core.compiled.compilation import Compilation
 from mnistbench.core.errors import RecordError
 from mnistbench.core.operation import BYTES, CALLS, NOT_OPERATIONS, OpKey
 from mnistbench.core.params import Params

@@ -12,11 +12,11 @@ from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED, OpKey, covered, is_communication
 from mnistbench.core.record import OpTable
-from mnistbench.events.compiled import name_compiled
 from mnistbench.events.content.formats import NoTraceError
 from mnistbench.events.from_file import ENDINGS, read
 from mnistbench.events.launches import Launches, unrecorded_launches
-from mnistbench.events.links import link
+from mnistbench.events.linking.compiled import name_compiled
+from mnistbench.events.linking.links import link
 from mnistbench.events.model import (
     COPY,
     KERNEL,

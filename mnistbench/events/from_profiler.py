@@ -14,8 +14,8 @@ from typing import Any
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import LEFT_OUT, MEMORY, is_communication, is_runtime_call
 from mnistbench.core.record import OpTable, Temperature
-from mnistbench.events.compiled import CallsOfGraphs, name_compiled
-from mnistbench.events.links import link
+from mnistbench.events.linking.compiled import CallsOfGraphs, name_compiled
+from mnistbench.events.linking.links import link
 from mnistbench.events.model import (
     COPY,
     FILL,

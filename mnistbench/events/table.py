@@ -25,7 +25,7 @@ from mnistbench.core.operation import (
 )
 from mnistbench.core.record import OpRow, OpTable, View, median_ns
 from mnistbench.events import model
-from mnistbench.events.compiled import name_of_device_event
+from mnistbench.events.linking.compiled import name_of_device_event
 from mnistbench.events.model import DeviceEvent, MemoryRecord, Steps, ThreadEvent, Trace
 
 

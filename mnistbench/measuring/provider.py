@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from types import CodeType
 
-    from mnistbench.core.compilation import Compilation
+    from mnistbench.core.compiled.compilation import Compilation
     from mnistbench.core.operation import Callers, OpKey
     from mnistbench.core.record import Environment, OpTable
     from mnistbench.measuring.calls import Call

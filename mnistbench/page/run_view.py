@@ -14,7 +14,7 @@ from mnistbench.compare.exact import final_value
 from mnistbench.compare.judge import CaseJudgement, Judgement
 from mnistbench.compare.report import blocks, case_title
 from mnistbench.core import units
-from mnistbench.core.compilation import lines_of
+from mnistbench.core.compiled.compilation import lines_of
 from mnistbench.core.operation import operation_name
 from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import (

@@ -21,7 +21,7 @@ from mnistbench.pytest_plugin.session import timing_of
 if TYPE_CHECKING:
     import pytest
 
-    from mnistbench.core.compilation import Compilation
+    from mnistbench.core.compiled.compilation import Compilation
     from mnistbench.measuring.calls import Call
     from mnistbench.measuring.provider import CallProfile
     from mnistbench.pytest_plugin.session import Session

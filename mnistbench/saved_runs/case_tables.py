@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.compilation import lines_of
+from mnistbench.core.compiled.compilation import lines_of
 from mnistbench.core.operation import CALLS, operation_cells, operation_name
 from mnistbench.core.params import CALL, REFERENCE
 from mnistbench.core.record import CaseRecord, OpRow, OpTable, median_ns

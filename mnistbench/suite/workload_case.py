@@ -19,7 +19,7 @@ import torch
 from torch.autograd.profiler import profile as allocations_profile
 from torch.profiler import record_function
 
-from mnistbench.core.compilation import Compilation
+from mnistbench.core.compiled.compilation import Compilation
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import ITERATION, MODEL
 from mnistbench.core.record import OpTable, finite

@@ -12,7 +12,7 @@ from mnistbench.compare.diff import compare
 from mnistbench.compare.exact import exact_differences
 from mnistbench.compare.judge import acceptance_for, judge
 from mnistbench.compare.replacements import module_groups
-from mnistbench.core.compilation import CompileTime, time_differences
+from mnistbench.core.compiled.compilation import CompileTime, time_differences
 from mnistbench.core.operation import COMPILED, LOOKUP, OUTSIDE
 from mnistbench.judging.acceptance import Acceptance
 

@@ -22,7 +22,7 @@ from torch_builders import CPU, tiny_batch, tiny_model
 from mnistbench.core.operation import ITERATION, NO_MODULE, OUTSIDE, RUNTIME, UNATTRIBUTED
 from mnistbench.core.record import OpRow, OpTable
 from mnistbench.events import from_file, from_profiler, model
-from mnistbench.events.links import link
+from mnistbench.events.linking.links import link
 from mnistbench.events.model import Trace, steps_of
 from mnistbench.events.table import host_and_device
 from mnistbench.suite.measuring.profiling import MODEL, started

@@ -17,7 +17,7 @@ from strategies import ANY_SPEED
 
 from mnistbench.compare.criteria import Criteria, Threshold
 from mnistbench.core import units
-from mnistbench.core.compilation import lines_of
+from mnistbench.core.compiled.compilation import lines_of
 from mnistbench.core.operation import OUTSIDE, operation_cells
 from mnistbench.core.record import KEY, median_ns
 from mnistbench.judging.acceptance import Acceptance

@@ -7,7 +7,7 @@ from typing import Any
 
 import builders
 
-from mnistbench.core.compilation import (
+from mnistbench.core.compiled.compilation import (
     BACKWARD_PART,
     FORWARD_PART,
     CodePlace,

@@ -9,8 +9,8 @@ from typing import Any
 from torch.autograd import DeviceType
 
 from mnistbench.events import from_profiler
-from mnistbench.events.compiled import name_compiled
-from mnistbench.events.links import link
+from mnistbench.events.linking.compiled import name_compiled
+from mnistbench.events.linking.links import link
 from mnistbench.events.model import Trace
 
 #: Scope of an operation.

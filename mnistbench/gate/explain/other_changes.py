@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from mnistbench.core.compilation import CompilationDifference
+from mnistbench.core.compiled.compilation import CompilationDifference
 from mnistbench.gate.listing import change_of_versions
 from mnistbench.gate.samples.case_profile import (
     COMPILED,

@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from mnistbench import __version__
 from mnistbench.core import units
-from mnistbench.core.compilation import Compilation
+from mnistbench.core.compiled.compilation import Compilation
 from mnistbench.core.errors import RecordError, UsageError
 from mnistbench.core.files import CutOffError, DamagedError, Limit, compressed_parts
 from mnistbench.core.operation import OpKey

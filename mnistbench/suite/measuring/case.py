@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from mnistbench.core.compile_settings import arguments_of, settings_text
+from mnistbench.core.compiled.settings import arguments_of, settings_text
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import FAST, REFERENCE, Params
 from mnistbench.suite.workloads import data

@@ -36,7 +36,7 @@ from typing import Any
 import torch
 from torch._C._profiler import _RecordFunctionFast
 
-from mnistbench.core.compilation import (
+from mnistbench.core.compiled.compilation import (
     BACKWARD_PART,
     FORWARD_PART,
     CodePlace,
@@ -50,7 +50,7 @@ from mnistbench.core.compilation import (
 )
 from mnistbench.core.files import replace_file
 from mnistbench.core.operation import FUSED
-from mnistbench.events.compiled import CallsOfGraphs, KernelCall
+from mnistbench.events.linking.compiled import CallsOfGraphs, KernelCall
 from mnistbench.measuring.functions import shown_path
 
 #: The logger of the structured trace.

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.operation import ITERATION, Callers, OpKey, PythonFunction
 from mnistbench.events.from_profiler import trace_of
-from mnistbench.events.links import forward_operations
+from mnistbench.events.linking.links import forward_operations
 from mnistbench.events.model import OPERATION, STACK, ThreadEvent
 from mnistbench.suite.measuring.profiling import started
 

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.profiler import ProfilerActivity, record_function
 
-from mnistbench.core.compilation import Compilation
+from mnistbench.core.compiled.compilation import Compilation
 from mnistbench.core.errors import UsageError
 from mnistbench.core.operation import COMPILED, ITERATION, MODEL, MODULE, NO_MODULE, PHASE
 from mnistbench.core.record import OpTable

@@ -20,7 +20,7 @@ import torch
 
 from mnistbench.compare.criteria import thresholds_of
 from mnistbench.core import units
-from mnistbench.core.compilation import CompileTime
+from mnistbench.core.compiled.compilation import CompileTime
 from mnistbench.core.errors import UsageError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED

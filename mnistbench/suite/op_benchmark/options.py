@@ -17,7 +17,7 @@ from mnistbench.suite import case_options
 
 
 def _compile_settings(text: str) -> Mapping[str, Any]:
-    from mnistbench.core.compile_settings import read_settings  # every session imports this module
+    from mnistbench.core.compiled.settings import read_settings  # every session imports this module
 
     return read_settings(text)
 
@@ -93,7 +93,7 @@ class CaseOptions:
         """Return the device's part of a test id, in which no workload's own settings are."""
         compile_with = ""
         if self.compile_arguments:
-            from mnistbench.core.compile_settings import settings_text
+            from mnistbench.core.compiled.settings import settings_text
 
             compile_with = settings_text(self.compile_arguments)
         return device_label(device, self.dtype, bool(self.compile), compile_with=compile_with)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mnistbench.core.compile_settings import check_arguments, settings_text
+from mnistbench.core.compiled.settings import check_arguments, settings_text
 from mnistbench.core.errors import UsageError
 from mnistbench.core.params import REFERENCE, Params
 from mnistbench.suite.workloads import data

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, record_function
 
-from mnistbench.core.compilation import BACKWARD_PART, FORWARD_PART, Compilation
+from mnistbench.core.compiled.compilation import BACKWARD_PART, FORWARD_PART, Compilation
 from mnistbench.core.operation import COMPILED, COMPILING, FUSED, ITERATION, LOOKUP, MODEL
 from mnistbench.core.record import OpTable
 from mnistbench.suite.measuring.compilation import (

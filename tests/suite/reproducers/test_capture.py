@@ -11,7 +11,7 @@ from torch import library, nn
 
 from mnistbench.core.operation import NO_MODULE
 from mnistbench.events import model
-from mnistbench.events.links import link
+from mnistbench.events.linking.links import link
 from mnistbench.events.model import ThreadEvent, Trace
 from mnistbench.suite.measuring import case
 from mnistbench.suite.measuring.profiling import marked, profile

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mnistbench.core import units
-from mnistbench.core.compilation import CompilationDifference
-from mnistbench.core.compilation import differences as compilation_differences
+from mnistbench.core.compiled.compilation import CompilationDifference
+from mnistbench.core.compiled.compilation import differences as compilation_differences
 from mnistbench.core.operation import REORDER, OpKey
 from mnistbench.core.record import median_ns
 from mnistbench.gate import words

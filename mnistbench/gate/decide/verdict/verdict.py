@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mnistbench.core.compilation import CompilationDifference
+from mnistbench.core.compiled.compilation import CompilationDifference
 from mnistbench.gate.decide.statistics import shards
 from mnistbench.gate.decide.statistics.quantities import quantities_of_stages
 from mnistbench.gate.decide.verdict.decision import Decision, decide, decision_as_shown, united

@@ -29,7 +29,7 @@ from mnistbench.course.studies.graph.study import (
     Settings,
 )
 from mnistbench.events import model
-from mnistbench.events.links import link
+from mnistbench.events.linking.links import link
 from mnistbench.events.model import DeviceEvent, ThreadEvent, Trace
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")

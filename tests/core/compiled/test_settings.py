@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mnistbench.core.compile_settings import (
+from mnistbench.core.compiled.settings import (
     arguments_of,
     check_arguments,
     read_settings,

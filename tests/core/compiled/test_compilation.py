@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mnistbench.core.compilation import (
+from mnistbench.core.compiled.compilation import (
     BACKWARD_PART,
     FORWARD_PART,
     CodePlace,

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mnistbench.core.compilation import BACKWARD_PART, FORWARD_PART
+from mnistbench.core.compiled.compilation import BACKWARD_PART, FORWARD_PART
 from mnistbench.core.operation import (
     COMPILED,
     COMPILED_CALL,

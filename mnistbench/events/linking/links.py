@@ -47,7 +47,7 @@ from mnistbench.core.operation import (
     is_communication,
     runs_beside,
 )
-from mnistbench.events.impossible import is_exclusive, mark_device_times, overlaps
+from mnistbench.events.linking.impossible import is_exclusive, mark_device_times, overlaps
 from mnistbench.events.model import (
     NOWHERE,
     OPERATION,

@@ -6,7 +6,7 @@ import pytest
 import trace_builders as build
 from kineto_builders import KinetoEvent, fields
 
-from mnistbench.core.compilation import BACKWARD_PART, FORWARD_PART
+from mnistbench.core.compiled.compilation import BACKWARD_PART, FORWARD_PART
 from mnistbench.core.operation import (
     COMPILED,
     COMPILING,
@@ -17,8 +17,8 @@ from mnistbench.core.operation import (
     compiled_name,
 )
 from mnistbench.events import analysis, from_profiler
-from mnistbench.events.compiled import KernelCall, name_compiled
-from mnistbench.events.links import link
+from mnistbench.events.linking.compiled import KernelCall, name_compiled
+from mnistbench.events.linking.links import link
 from mnistbench.events.model import steps_of
 from mnistbench.events.table import host_and_device
 
