@@ -162,6 +162,7 @@ class Provider:
         turns: Iterable[None],
         *,
         is_compiled: bool,
+        observes: bool = True,
         around: Around = lambda run: run(),
         loops: int = 1,
     ) -> dict[str, Any]:
@@ -173,6 +174,7 @@ class Provider:
             one_turn: turns in which code is compiled, and buffers of the profiler are made.
             turns: of the profiled iterations.
             is_compiled: whether the calls run compiled code.
+            observes: compile it anew, to know its kernels.
             around: calls an iteration with what precedes and follows it.
             loops: calls of an iteration; counts and times are those of one.
         """

@@ -171,6 +171,7 @@ class _Torch(Provider):
         turns: Iterable[None],
         *,
         is_compiled: bool,
+        observes: bool = True,
         around: Around = lambda run: run(),
         loops: int = 1,
     ) -> dict[str, Any]:
@@ -183,6 +184,7 @@ class _Torch(Provider):
             one_turn,
             turns,
             compiled=lambda: is_compiled,
+            observes=observes,
             outside=NO_MODULE,
             around=around,
         )

@@ -113,7 +113,9 @@ class WorkloadCase(SideCase):
         """Whether weights and output are finite after the iterations so far."""
         return self.outcome()[1] is not None
 
-    def operations(self, one_turn: Turn, turns: Iterable[None]) -> dict[str, Any]:
+    def operations(
+        self, one_turn: Turn, turns: Iterable[None], *, observes: bool = True
+    ) -> dict[str, Any]:
         """Profile iterations from the initial state."""
 
         def prepare() -> None:
@@ -128,6 +130,7 @@ class WorkloadCase(SideCase):
             turns,
             prepare=prepare,
             compiled=partial(is_compiled, self._built),
+            observes=observes,
             outside=MODEL,
         )
         return columns(profile)
@@ -241,6 +244,7 @@ def profiled(
     *,
     prepare: Callable[[], object] = lambda: None,
     compiled: Callable[[], bool],
+    observes: bool,
     outside: str,
     around: Callable[[Callable[[], object]], object] = lambda run: run(),
 ) -> SideProfile:
@@ -254,6 +258,7 @@ def profiled(
         turns: of the profiled iterations.
         prepare: called before the profiler runs.
         compiled: whether code of the case is compiled.
+        observes: compile it anew, to know its kernels.
         outside: module of compiled operations in no module.
         around: calls an iteration with what precedes and follows it.
     """
@@ -265,13 +270,15 @@ def profiled(
     view = "device" if has_device_view(device) else "host"
     profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
     observed: Observed | None = None
+    has_compiled_code = False
     with ExitStack() as stack:
         for _ in one_turn():
-            compiles = compiled()
-            observed = stack.enter_context(observed_if(compiles, partial(around, run), outside))
+            has_compiled_code = compiled()
+            observing = observed_if(has_compiled_code and observes, partial(around, run), outside)
+            observed = stack.enter_context(observing)
             prepare()
         stack.enter_context(started(profiler))
-        stack.enter_context(marks(is_compiled=observed is not None))
+        stack.enter_context(marks(is_compiled=has_compiled_code))
         for _ in one_turn():
             around(run)  # the profiler allocates its buffers
         for _ in turns:

@@ -73,8 +73,13 @@ class SideCase(ABC):
         """Whether the iterations so far have led to no NaN and no infinity."""
         return True
 
-    def operations(self, one_turn: Turn, turns: Iterable[None]) -> dict[str, Any]:
-        """Profile an iteration at each of ``turns``; return the operations as JSON columns."""
+    def operations(
+        self, one_turn: Turn, turns: Iterable[None], *, observes: bool = True
+    ) -> dict[str, Any]:
+        """Profile an iteration at each of ``turns``; return the operations as JSON columns.
+
+        Compiled code is compiled anew, to know its kernels, unless the result is not needed.
+        """
         raise NotImplementedError
 
     def marked(self) -> AbstractContextManager[Callable[[], None]]:
@@ -216,7 +221,9 @@ class PlainCase(SideCase):
         """Whether the function calls operations of a framework."""
         return self._seen[0]
 
-    def operations(self, one_turn: Turn, turns: Iterable[None]) -> dict[str, Any]:
+    def operations(
+        self, one_turn: Turn, turns: Iterable[None], *, observes: bool = True
+    ) -> dict[str, Any]:
         """Profile the call; one of a short function is repeated."""
         loops = max(1, round(self.loops * PROFILED_NS / SAMPLE_NS)) if self.loops > 1 else 1
 
@@ -239,6 +246,7 @@ class PlainCase(SideCase):
             one_turn,
             turns,
             is_compiled=self._seen[1],
+            observes=observes,
             around=around,
             loops=loops,
         )

@@ -280,7 +280,8 @@ class _Trial:
 
 
 def _most_builds(case: TakenCase) -> int:
-    return 1 if case.is_plain else BUILDS
+    """Return in how many builds a case is measured; each one of compiled code compiles anew."""
+    return 1 if case.is_plain or case.params.compile else BUILDS
 
 
 def _now_s() -> float:
