@@ -30,7 +30,7 @@ from mnistbench.gate.decide.statistics.quantities import Quantity
 from mnistbench.gate.decide.verdict.findings import checkpoints, least_fresh
 from mnistbench.gate.listing import ListedCase, Listings
 from mnistbench.gate.options import FULL_CASE, MIN_TRIALS, TRIALS, Thresholds
-from mnistbench.gate.processes.iterations import BUILDS, calls_s
+from mnistbench.gate.processes.iterations import builds_of, calls_s
 from mnistbench.gate.processes.messages import Efforts, Spent
 from mnistbench.gate.processes.starting import TrialPlan
 from mnistbench.gate.samples.raw_samples import FIRST_STAGE, FRESH_STAGE
@@ -160,6 +160,7 @@ def _surveyed_case(
     of_sides: Sequence[ListedCase], *, has_one_thread: bool, has_operations: bool
 ) -> SurveyedCase:
     is_plain = all(listed.params.get("phase") == CALL for listed in of_sides)
+    is_compiled = any(listed.params.get("compile") for listed in of_sides)
     is_on_cpu = all(listed.params["device"] == "cpu" for listed in of_sides)
     # The survey counts two calls of a plain test; it builds a case of a workload and calls it.
     seconds = sum(listed.seconds for listed in of_sides)
@@ -167,7 +168,7 @@ def _surveyed_case(
     return SurveyedCase(
         call_s=looks_s or seconds / 2,
         build_s=sum(listed.setup_s for listed in of_sides) if is_plain else seconds,
-        builds=1 if is_plain else BUILDS,
+        builds=builds_of(is_plain=is_plain, is_compiled=is_compiled),
         in_blocks=has_one_thread and is_on_cpu and bool(own_cores()),
         has_operations=has_operations,
     )

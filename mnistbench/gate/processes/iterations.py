@@ -17,6 +17,12 @@ from mnistbench.measuring.timing import WARMUP_ITERATIONS
 #: order is drawn. A plain test has one, because its fixtures have made all objects before.
 BUILDS = 2
 
+
+def builds_of(*, is_plain: bool, is_compiled: bool) -> int:
+    """Return in how many builds a trial measures a case; one of compiled code compiles anew."""
+    return 1 if is_plain or is_compiled else BUILDS
+
+
 #: Pairs of iterations of a build: (factor, fewest, most); effort * factor / sqrt(seconds of an
 #: iteration) are made. For cases whose pairs have the same variance, this minimizes the sum of the
 #: variances of the means (Neyman's allocation).

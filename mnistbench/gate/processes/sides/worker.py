@@ -38,7 +38,7 @@ from mnistbench.core.machine import (
     touch_heap,
 )
 from mnistbench.gate.listing import unstable
-from mnistbench.gate.processes.iterations import BUILDS
+from mnistbench.gate.processes.iterations import BUILDS, builds_of
 from mnistbench.gate.processes.messages import (
     CaptureJob,
     CollectJob,
@@ -280,8 +280,7 @@ class _Trial:
 
 
 def _most_builds(case: TakenCase) -> int:
-    """Return in how many builds a case is measured; each one of compiled code compiles anew."""
-    return 1 if case.is_plain or case.params.compile else BUILDS
+    return builds_of(is_plain=case.is_plain, is_compiled=case.params.compile)
 
 
 def _now_s() -> float:
