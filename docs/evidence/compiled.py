@@ -544,15 +544,17 @@ class Named:
 
 
 def causes_of(report: Mapping[str, Any]) -> list[Named]:
-    """Return the likely causes, that of the gravest finding first."""
+    """Return the likely causes, that of the gravest finding first; else the exact differences."""
     causes = [
         as_named(group["cause"], group["path"], group["line"])
         for group in report["groups"]
         if group["cause"]
     ]
-    return causes or [
+    causes = causes or [
         as_named(finding["cause"], None, None) for finding in report["findings"] if finding["cause"]
     ]
+    exact = [text for texts in report["exact"].values() for text in texts]
+    return causes or [as_named(text, None, None) for text in exact]
 
 
 def as_named(text: str, path: str | None, line: int | None) -> Named:
@@ -792,6 +794,7 @@ def parsed() -> argparse.Namespace:
         command.add_argument("--results", type=Path, required=True, metavar="FILE")
         if name != "identities":
             command.add_argument("--budget", default="", help="of each gate, such as 5m")
+            command.add_argument("--trials", default="", help="of each gate")
         if name in ("same-code", "cost"):
             command.add_argument("--number", type=int, default=20 if name == "same-code" else 5)
     return parser.parse_args()
@@ -806,13 +809,15 @@ def main() -> None:
         folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         file = getattr(arguments, "results", None) or folder / "results.jsonl"
-        budget = getattr(arguments, "budget", "")
+        of_gates = {name: getattr(arguments, name, "") for name in ("budget", "trials")}
         setting = Setting(
             folder=folder.resolve(),
             results=Results.load(file, arguments.command),
             only=arguments.only,
             timeout_s=arguments.timeout,
-            options=("--budget", budget) if budget else (),
+            options=tuple(
+                text for name, value in of_gates.items() if value for text in (f"--{name}", value)
+            ),
         )
         match arguments.command:
             case "check":
