@@ -227,6 +227,19 @@ def test_the_figure_of_a_suite_has_its_steps(accelerator, tmp_path):
     )
 
 
+def test_the_figure_of_a_compiled_suite_has_its_names(accelerator, tmp_path):
+    text = "$ pytest\n===== 1 passed in 61.2s =====\n"
+    saved = tmp_path / "results.json"
+    names = ["fused add, mul", "aten::mm", f"## Call CompiledFxGraph {'f' * 52} ##"]
+    table = {"temperature": "warm", "operations": json.dumps({"name": names})}
+    record = {"tables": [table], "compilation": json.dumps({"cuda_graphs": "used"})}
+    benchmark = {"name": "x", "stats": {"median": 1}, "extra_info": {"mnistbench": record}}
+    saved.write_text(json.dumps({"benchmarks": [benchmark]}), encoding="utf-8")
+    assert accelerator.compiled_figure(saved, text) == (
+        "1 passed; 1 names of fused kernels; 1 names without meaning; CUDA graphs used"
+    )
+
+
 def test_the_figure_of_a_gate_is_its_sentence(accelerator):
     sentence = "regressed: 1 case (step, +5.0 %)"
     text = f"$ mnistbench gate\nregressed: wall time (step), +5.0 %\nVerdict:\n{sentence}\n\n"
