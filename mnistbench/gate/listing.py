@@ -42,6 +42,7 @@ class ListedCase:
     look_ns: int = 0
     look_loops: float = 0.0
     peak_bytes: int = 0
+    compile_ns: int = 0  # of its first compilation, in the survey, whose cache was empty
     # What decides which code it runs: name -> value.
     facts: Mapping[str, str] = field(default_factory=dict)
     # Implementation of a library of its framework -> how often its iteration runs it.
@@ -256,6 +257,15 @@ class Listings:
             for node_id in self.common
         }
         return {node_id: (base, head) for node_id, (base, head) in types.items() if base != head}
+
+    @property
+    def compile_times(self) -> dict[str, tuple[int, int]]:
+        """Node id -> time of the first compilation on both sides, where one was compiled, ns."""
+        times = {
+            node_id: (self.base.cases[node_id].compile_ns, self.head.cases[node_id].compile_ns)
+            for node_id in self.common
+        }
+        return {node_id: both for node_id, both in times.items() if any(both)}
 
     @property
     def notes(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ import hashlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import CodeType
@@ -118,6 +118,13 @@ class _Torch(Provider):
         # Without an import of torch: a process may not need it.
         utils = sys.modules.get("torch._dynamo.utils")
         return int(utils.counters["frames"]["total"]) if utils else 0
+
+    @contextlib.contextmanager
+    def compile_clock(self) -> Iterator[Callable[[], int]]:
+        from mnistbench.suite.measuring.compilation import logged
+
+        with logged() as log:
+            yield lambda: log.time(0).compile_ns
 
     def run_eagerly(self) -> AbstractContextManager[object]:
         from mnistbench.suite.measuring.compilation import run_eagerly

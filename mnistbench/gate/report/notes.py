@@ -213,6 +213,11 @@ def _notes_of_cases(rows: Rows) -> Iterable[list[tuple[str, str]]]:
         for case, text in _thresholds_of_marks(verdict.options)
     ]
     yield [(names[case], note) for case, note in sides.notes.items()]
+    compiled = "was compiled with an empty cache in {} -> {}, timed once and not judged"
+    yield [
+        (names[case], compiled.format(*map(units.duration, times)))
+        for case, times in sides.compile_times.items()
+    ]
     yield [(names[case], what) for case, what in sides.outlives.items()]
     types = units.counted_names(
         dict.fromkeys(sides.uncompared.values()), verdict.options.top, "types"

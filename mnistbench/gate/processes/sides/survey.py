@@ -256,13 +256,14 @@ class _Survey:
         side_case = case.make()
         try:
             with self._follower.compiled():
-                if case.is_plain:
-                    if why := self._call(side_case, listed):
-                        self.unmeasurable[case.node_id] = why
-                        del self.cases[case.node_id]
-                        return
-                else:
-                    self._measure_memory(side_case, listed)
+                with imported_provider().compile_clock() as compile_ns:
+                    if case.is_plain:
+                        if why := self._call(side_case, listed, compile_ns):
+                            self.unmeasurable[case.node_id] = why
+                            del self.cases[case.node_id]
+                            return
+                    else:
+                        self._measure_memory(side_case, listed, compile_ns)
                 self._find_paths(side_case, listed)
         except CaseError as error:
             self.failed[case.node_id] = error.why
@@ -278,7 +279,7 @@ class _Survey:
         """Return the peak resident memory of the process."""
         return max(self._peak_bytes, peak_resident_bytes())
 
-    def _call(self, case: PlainCase, listed: ListedCase) -> str:
+    def _call(self, case: PlainCase, listed: ListedCase, compile_ns: Callable[[], int]) -> str:
         """Run a plain test's function twice, to see what it changes and what it returns.
 
         It runs once if the budget does not allow for measuring the test.
@@ -290,6 +291,7 @@ class _Survey:
             before = case.arguments()
             first = case.result()
             first_ns = case.took_ns
+            listed.compile_ns = compile_ns()
             if case.once:  # later calls may find its work done
                 with self._follower.paused():
                     listed.look_loops = _Look.of(first_ns).in_loops
@@ -369,7 +371,9 @@ class _Survey:
         listed.look_ns = max(1, round(min(look.call_ns for look in looks)))
         listed.look_loops = statistics.median(look.in_loops for look in looks)
 
-    def _measure_memory(self, case: SideCase, listed: ListedCase) -> None:
+    def _measure_memory(
+        self, case: SideCase, listed: ListedCase, compile_ns: Callable[[], int]
+    ) -> None:
         if self._imported_bytes is None:
             self._imported_bytes = imported_provider().allocated_bytes()
             gc.collect()
@@ -377,6 +381,7 @@ class _Survey:
             rehearse(SideRun(self._side, case))
         compilations = imported_provider().compilations()
         listed.memory, listed.seconds = self._peak_memory(case)
+        listed.compile_ns = compile_ns()
         if imported_provider().compilations() != compilations:
             # A trial finds what the survey has compiled, so this time counts.
             listed.memory, listed.seconds = self._peak_memory(case)
