@@ -194,7 +194,7 @@ def lines_of(compilation: Compilation) -> Iterator[str]:
     for again in compilation.recompilations:
         times = f" ({again.times} times)" if again.times > 1 else ""
         guard = units.cut(again.guard, LONGEST_REASON)
-        yield f"recompiled {again.place.function}, {again.place}: not {guard}{times}"
+        yield f"recompiled {again.place.function} at {again.place}: {guard} failed{times}"
     if fallbacks := _fallbacks(compilation):
         yield f"no kernel is generated for {', '.join(sorted(fallbacks))}: ATen computes it"
     for name, time in compilation.first_calls.items():
@@ -276,6 +276,8 @@ def _changed_lines(base: Compilation, head: Compilation) -> Iterator[Compilation
     A line has other operations if its function gets tensors of another size or type.
     """
     before, after = _calls_of_lines(base), _calls_of_lines(head)
+    if not before:  # compiled by another backend, whose graphs are not described
+        return
     changed = {
         line: more for line, calls in after.items() if (more := calls - before.get(line, Counter()))
     }

@@ -66,7 +66,7 @@ def test_all_lines():
             "the program's own"
         ),
         "graph break at model.py:12: Call to `print`: it is not traced",
-        "recompiled forward, model.py:11: not self.k == 0 (2 times)",
+        "recompiled forward at model.py:11: self.k == 0 failed (2 times)",
         "no kernel is generated for my::scale: ATen computes it",
         (
             "first call with empty cache: 15.8 s (tracing 500 ms, backend 1.20 s, generation and "
