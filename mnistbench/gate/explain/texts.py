@@ -101,10 +101,9 @@ def explanation(finding: GateFinding, verdict: Verdict) -> Explanation:
     if profile is None:
         return Explanation()
     if suspects := _of_graphs(profile):
-        counts = [
-            d.text for d in verdict.compilations.get(finding.quantity.case, ()) if not d.place
-        ]
-        return Explanation.by_one_of(suspects, "; ".join(counts) or "the same counts")
+        differences = verdict.compilations.get(finding.quantity.case, ())
+        counts = [difference.text for difference in differences if difference.place is None]
+        return Explanation.by_one_of(suspects, "; ".join(counts) or "all counts are the same")
     if profile.why_not:
         return Explanation(f"cause not known: {profile.why_not}")
     if finding.quantity.is_operation:
