@@ -12,7 +12,7 @@ import platform
 import statistics
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
@@ -308,9 +308,7 @@ class _Survey:
             with contextlib.nullcontext() if case.once else self._follower.paused():
                 self._peak_bytes = self.peak_bytes()
                 before_bytes = 0 if case.once else reset_peak_resident()
-                second, listed.parallel = _with_parallelism(
-                    functools.partial(case.result, self._watch)
-                )
+                second, listed.parallel = self._second_result(case)
                 if before_bytes:
                     listed.peak_bytes = max(0, peak_resident_bytes() - before_bytes)
             listed.outlives = case.outlives
@@ -353,6 +351,12 @@ class _Survey:
             listed.result = first_print.digest
         return ""
 
+    def _second_result(self, case: PlainCase) -> tuple[Any, bool]:
+        """Call a function again; return the result, and whether it ran in parallel."""
+        for _ in _until_compiled():
+            result = _with_parallelism(functools.partial(case.result, self._watch))
+        return result
+
     def _look(self, case: PlainCase, listed: ListedCase) -> None:
         """Note the time of a few calls after the second one; that of a long call is enough."""
         with self._follower.paused():
@@ -379,12 +383,9 @@ class _Survey:
             gc.collect()
             gc.freeze()  # so that the search for tensors skips all imported objects
             rehearse(SideRun(self._side, case))
-        compilations = imported_provider().compilations()
-        listed.memory, listed.seconds = self._peak_memory(case)
-        listed.compile_ns = compile_ns()
-        if imported_provider().compilations() != compilations:
-            # A trial finds what the survey has compiled, so this time counts.
+        for _ in _until_compiled():
             listed.memory, listed.seconds = self._peak_memory(case)
+            listed.compile_ns = listed.compile_ns or compile_ns()
         if case.has_operations:  # else an epoch, which would double the time of the survey
             with self._side.errors_named():
                 times_ns = [clocked(case).alone_ns for _ in range(_LOOK_ITERATIONS)]
@@ -411,6 +412,10 @@ class _Survey:
             listed.implementations = provider.implementations_of(case)
             case.finish()
 
+
+#: Most calls until one compiles nothing; a function that a changing value compiles again may do so
+#: in each call.
+_MAX_COMPILING_CALLS = 4
 
 #: Fewest and most samples of the quick look at a plain test.
 _MIN_LOOKS = 3
@@ -439,6 +444,15 @@ _MIN_SAVED_NS = 1_000_000
 #: Share of the first call that a second one takes at most if it finds its work done. A first call
 #: is often longer by less.
 _MUCH_LESS = 1 / 3
+
+
+def _until_compiled() -> Iterator[None]:
+    """Yield until the body compiles nothing: a trial finds what the survey has compiled."""
+    for _ in range(_MAX_COMPILING_CALLS):
+        compilations = imported_provider().compilations()
+        yield
+        if imported_provider().compilations() == compilations:
+            return
 
 
 class _NumberAndText(NamedTuple):
