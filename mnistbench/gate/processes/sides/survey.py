@@ -231,6 +231,7 @@ class _Survey:
         self._phases = phases
         self._follower = follower
         self._watch = Watch()
+        self._compile_ns: Callable[[], int] = lambda: 0  # what the running case has been compiled
         self.cases: dict[str, ListedCase] = {}  # by node id
         self.unmeasurable: dict[str, str] = {}  # node id -> why
         self.failed: dict[str, str] = {}  # node id of a case whose later calls fail -> why
@@ -256,14 +257,14 @@ class _Survey:
         side_case = case.make()
         try:
             with self._follower.compiled():
-                with imported_provider().compile_clock() as compile_ns:
+                with imported_provider().compile_clock() as self._compile_ns:
                     if case.is_plain:
-                        if why := self._call(side_case, listed, compile_ns):
+                        if why := self._call(side_case, listed):
                             self.unmeasurable[case.node_id] = why
                             del self.cases[case.node_id]
                             return
                     else:
-                        self._measure_memory(side_case, listed, compile_ns)
+                        self._measure_memory(side_case, listed)
                 self._find_paths(side_case, listed)
         except CaseError as error:
             self.failed[case.node_id] = error.why
@@ -279,7 +280,7 @@ class _Survey:
         """Return the peak resident memory of the process."""
         return max(self._peak_bytes, peak_resident_bytes())
 
-    def _call(self, case: PlainCase, listed: ListedCase, compile_ns: Callable[[], int]) -> str:
+    def _call(self, case: PlainCase, listed: ListedCase) -> str:
         """Run a plain test's function twice, to see what it changes and what it returns.
 
         It runs once if the budget does not allow for measuring the test.
@@ -291,7 +292,7 @@ class _Survey:
             before = case.arguments()
             first = case.result()
             first_ns = case.took_ns
-            listed.compile_ns = compile_ns()
+            listed.compile_ns = self._compile_ns()
             if case.once:  # later calls may find its work done
                 with self._follower.paused():
                     listed.look_loops = _Look.of(first_ns).in_loops
@@ -375,9 +376,7 @@ class _Survey:
         listed.look_ns = max(1, round(min(look.call_ns for look in looks)))
         listed.look_loops = statistics.median(look.in_loops for look in looks)
 
-    def _measure_memory(
-        self, case: SideCase, listed: ListedCase, compile_ns: Callable[[], int]
-    ) -> None:
+    def _measure_memory(self, case: SideCase, listed: ListedCase) -> None:
         if self._imported_bytes is None:
             self._imported_bytes = imported_provider().allocated_bytes()
             gc.collect()
@@ -385,7 +384,7 @@ class _Survey:
             rehearse(SideRun(self._side, case))
         for _ in _until_compiled():
             listed.memory, listed.seconds = self._peak_memory(case)
-            listed.compile_ns = listed.compile_ns or compile_ns()
+            listed.compile_ns = listed.compile_ns or self._compile_ns()
         if case.has_operations:  # else an epoch, which would double the time of the survey
             with self._side.errors_named():
                 times_ns = [clocked(case).alone_ns for _ in range(_LOOK_ITERATIONS)]

@@ -339,7 +339,11 @@ def test_a_case_that_fails_is_none_and_has_a_reason(folder):
 def test_a_plain_test_before_it_leaves_the_first_case_of_a_workload_the_first(monkeypatch):
     rehearsed = []
     side_case = SimpleNamespace(
-        peak_memory=lambda: 1_000, device="cuda", has_operations=False, facts=dict
+        peak_memory=lambda: 1_000,
+        result=lambda: None,
+        device="cuda",
+        has_operations=False,
+        facts=dict,
     )
     side = Side("head", Path(), Path(), "")
     surveyed = survey._Survey(side, [], Follower(side.tree, side.case_id), lambda **_: None)
