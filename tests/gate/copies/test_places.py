@@ -138,6 +138,8 @@ def test_a_side_has_its_own_folders_for_temporary_files_and_compiled_extensions(
         "TMP": str(tmp_path / "tmp"),
         "TMPDIR": str(tmp_path / "tmp"),
         "TORCH_EXTENSIONS_DIR": str(tmp_path / "tmp/torch_extensions"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "tmp/inductor"),
+        "TRITON_CACHE_DIR": str(tmp_path / "tmp/triton"),
         "PWD": str(tmp_path),
     }
 

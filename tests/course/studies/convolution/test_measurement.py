@@ -17,6 +17,7 @@ from mnistbench.events.work.roofline import Ceilings
 
 BRGCONV = "convolution brgconv:avx512_core"
 JIT = "convolution jit:avx512_core"
+from mnistbench.measuring.provider import CallProfile
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def on_accelerator(monkeypatch):
             replace(op_row(name, 900, self_device_ns=900), kernels=names)
             for name, names in kernels_of.items()
         )
-        return [host, op_table(*rows, view="device")]
+        return CallProfile((host, op_table(*rows, view="device")), None)
 
     monkeypatch.setattr(measurement, "profile_call", profile_call)
     return asked
