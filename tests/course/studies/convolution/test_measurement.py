@@ -14,10 +14,10 @@ from mnistbench.course.studies.convolution.measurement import kernels, study, su
 from mnistbench.course.studies.convolution.sizes import ConvolutionSizes
 from mnistbench.course.studies.convolution.study import Settings, WayCase
 from mnistbench.events.work.roofline import Ceilings
+from mnistbench.measuring.provider import CallProfile
 
 BRGCONV = "convolution brgconv:avx512_core"
 JIT = "convolution jit:avx512_core"
-from mnistbench.measuring.provider import CallProfile
 
 
 @pytest.mark.parametrize(
