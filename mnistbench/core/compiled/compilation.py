@@ -256,7 +256,9 @@ def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDif
     before, after = _fallbacks(base), _fallbacks(head)
     for name in sorted({*before, *after}):
         if before[name] != after[name]:
-            yield CompilationDifference(f"calls of ATen's {name}: {before[name]} -> {after[name]}")
+            yield CompilationDifference(
+                f"calls of ATen for {name}: {before[name]} -> {after[name]}"
+            )
     for name, base_count, head_count in (
         ("graphs", base.n_graphs, head.n_graphs),
         ("graph breaks", len(base.breaks), len(head.breaks)),

@@ -175,11 +175,12 @@ class CompilationLog(logging.Handler):
     def _read_break(self, _: Mapping[str, Any], payload: str) -> None:
         place = _last_place(payload) or CodePlace("", 0, "")
         paragraphs = [part.strip() for part in payload.split("\n\n")]
-        reason = next((part for part in paragraphs[1:] if part), paragraphs[0])
-        title, *details = (line.strip() for line in reason.splitlines())
+        first = next((part for part in paragraphs[1:] if part), paragraphs[0])
+        title, *details = (line.strip() for line in first.splitlines())
         explanation = next((line for line in details if line.startswith("Explanation: ")), "")
         text = ": ".join(filter(None, (title, explanation.removeprefix("Explanation: "))))
-        self._breaks.setdefault((title, place), GraphBreak(" ".join(text.split()), place))
+        reason = _ADDRESS.sub("", " ".join(text.split()))
+        self._breaks.setdefault((title, place), GraphBreak(reason, place))
 
     def _read_recompilation(self, metadata: Mapping[str, Any], payload: str) -> None:
         # A text or a JSON list of texts, the guards of the newest compilation first.
@@ -442,6 +443,9 @@ def _function_of(name: str) -> str:
     resumed = _RESUMED.fullmatch(name)
     return resumed["function"] if resumed else name
 
+
+#: Where an object is in memory, in its text.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _FRAME = re.compile(
     r'^  File "(?P<path>[^"\n]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE
