@@ -149,7 +149,7 @@ def test_a_vanished_recompilation_is_a_cause_in_the_base():
         ({"graphs": (GRAPH, GRAPH, BACKWARD)}, "graphs: 1 -> 2"),
         (
             {"graphs": (GRAPH, replace(BACKWARD, fallbacks=()))},
-            "calls of ATen's my::scale: 1 -> 0",
+            "calls of ATen for my::scale: 1 -> 0",
         ),
         (
             {"graphs": (replace(GRAPH, kernels=5), BACKWARD)},

@@ -19,6 +19,7 @@ from mnistbench.core.compiled.compilation import BACKWARD_PART, FORWARD_PART, Co
 from mnistbench.core.operation import COMPILED, COMPILING, FUSED, ITERATION, LOOKUP, MODEL
 from mnistbench.core.record import OpTable
 from mnistbench.suite.measuring.compilation import (
+    CompilationLog,
     compile_times,
     empty_cache,
     logged,
@@ -328,3 +329,22 @@ def test_another_backend_has_a_note() -> None:
         function(torch.ones(8, 16))
     [note] = log.compilation().notes
     assert note == "compiled by another backend than Inductor: no graph of it is described"
+
+
+def test_the_reason_of_a_break_has_no_address() -> None:
+    """An address differs between two processes, whose breaks are compared."""
+    log = CompilationLog()
+    event = logging.LogRecord("torch.__trace", logging.DEBUG, "", 0, "", (), None)
+    event.metadata = {"artifact": {"name": "dynamo_graph_break_reason"}}
+    event.payload = (
+        "Graph break in user code at model.py:3\n\n"
+        "Skip calling `torch.compiler.disable()`d function\n"
+        "  Explanation: Skip calling function `<function f at 0x7f14d53aa8e0>`\n\n"
+        'User code traceback:\n  File "model.py", line 3, in forward\n    f(x)\n'
+    )
+    log.emit(event)
+    [found] = log.compilation().breaks
+    assert (str(found.place), found.place.function) == ("model.py:3", "forward")
+    assert found.reason == (
+        "Skip calling `torch.compiler.disable()`d function: Skip calling function `<function f>`"
+    )
