@@ -45,8 +45,8 @@ def test_differences_of_compilations_come_first_and_their_causes_before_the_coun
     head = compiled(compilation=compilation(breaks=(BROKEN,), recompilations=(AGAIN,)))
     slow = compiled(parameter_count=7, compilation=compilation())
     assert exact_differences(compared(slow, head))[:5] == (
-        "new: graph break at model.py:13 (Tensor.item() is not traced)",
-        "new: recompilation of forward at model.py:15 (self.k == 0 fails)",
+        "new graph break at model.py:13 (Tensor.item() is not traced)",
+        "new recompilation of forward at model.py:15 (self.k == 0 fails)",
         "graph breaks: 0 -> 1",
         "recompilations: 0 -> 2",
         "parameters: 7 -> 1,199,882",
@@ -75,7 +75,7 @@ def test_one_compiled_side_has_its_counts_and_graph_breaks(base, head, side, wha
     )
     first = (
         f"compiled in the {side} alone: {summary}",
-        f"{what}: graph break at model.py:13 (Tensor.item() is not traced)",
+        f"{what} graph break at model.py:13 (Tensor.item() is not traced)",
     )
     case = compared(base, head)
     assert exact_differences(case)[:2] == first

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core.compiled.compilation import Compilation
 from mnistbench.core.operation import OUTSIDE, OpKey
 from mnistbench.gate.copies.trees import Tree
 from mnistbench.gate.decide.statistics.quantities import (
@@ -367,6 +368,7 @@ class Measured:
     new: Mapping[OpKey, Mapping[str, Any]] = field(default_factory=dict)
     only_base: Sequence[OpKey] = ()
     only_new: Sequence[OpKey] = ()
+    compilations: Sequence[Compilation | None] = (None, None)  # of the base and of the head
     spread: float = 0.004  # of a trial's difference; operations have three times of it
     outcomes: tuple[tuple[str, float], tuple[str, float]] = (("0123456789abcdef", 0.5),) * 2
     parameters: tuple[int, int] = (1_199_882, 1_199_882)
@@ -432,6 +434,7 @@ def _measured(measured: Measured, coin: random.Random) -> dict[str, SideSample]:
             },
             outcome=measured.outcomes[position],
             parameters=measured.parameters[position],
+            compilation=measured.compilations[position],
         )
     return samples
 

@@ -365,7 +365,7 @@ def _causes(
     """Yield the causes that one side alone has, those of the head first."""
     for key, cause in head.items():
         if key not in base:
-            yield CompilationDifference(f"new: {text(cause)}", cause.place)
+            yield CompilationDifference(f"new {text(cause)}", cause.place)
     for key, cause in base.items():
         if key not in head:
-            yield CompilationDifference(f"vanished: {text(cause)}", cause.place)
+            yield CompilationDifference(f"vanished {text(cause)}", cause.place)

@@ -130,7 +130,7 @@ def test_the_value_in_a_guard_is_no_difference():
 def test_a_new_break_is_a_cause_in_the_head():
     base = replace(WHOLE, breaks=())
     first, count = differences(base, WHOLE)
-    assert first.text == ("new: graph break at model.py:12 (Call to `print`: it is not traced)")
+    assert first.text == ("new graph break at model.py:12 (Call to `print`: it is not traced)")
     assert first.place == BREAK.place
     assert count.text == "graph breaks: 0 -> 1"
     assert count.place is None
@@ -138,7 +138,7 @@ def test_a_new_break_is_a_cause_in_the_head():
 
 def test_a_vanished_recompilation_is_a_cause_in_the_base():
     first, count = differences(WHOLE, replace(WHOLE, recompilations=()))
-    assert first.text == ("vanished: recompilation of forward at model.py:11 (self.k == 0 fails)")
+    assert first.text == ("vanished recompilation of forward at model.py:11 (self.k == 0 fails)")
     assert first.place == AGAIN.place
     assert count.text == "recompilations: 2 -> 0"
 

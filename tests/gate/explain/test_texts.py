@@ -11,7 +11,17 @@ from gate_scenes import concluded, slower
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mnistbench.core.compiled.compilation import (
+    FORWARD_PART,
+    CodePlace,
+    Compilation,
+    CompiledGraph,
+    GraphBreak,
+    GraphOperation,
+    differences,
+)
 from mnistbench.gate.explain.attribution import causes
+from mnistbench.gate.explain.other_changes import with_graphs
 from mnistbench.gate.samples.case_profile import (
     COMPILED,
     FILE,
@@ -326,6 +336,76 @@ def test_a_compiled_module_is_the_likely_cause_where_the_profiler_sees_no_functi
     assert lines(verdict(SLOWER, unseen))[1] == (
         "likely cause: the changed module pkg/core.so, whose functions the profiler does not see"
     )
+
+
+FORWARD = CodePlace("models.py", 28, "forward")
+WHOLE = Compilation(
+    graphs=(
+        CompiledGraph(
+            FORWARD,
+            FORWARD_PART,
+            operations=2,
+            kernels=1,
+            library_calls=1,
+            calls=(GraphOperation("addmm", "float32[16, 8]", FORWARD, "y = self.fc(x)", 1),),
+        ),
+    )
+)
+BROKEN = replace(WHOLE, breaks=(GraphBreak("Tensor.item", replace(FORWARD, line=29)),))
+WIDER = replace(
+    WHOLE,
+    graphs=(
+        replace(
+            WHOLE.graphs[0],
+            calls=(GraphOperation("addmm", "float32[16, 9]", FORWARD, "y = self.fc(x)", 1),),
+        ),
+    ),
+)
+LONGER = replace(
+    WHOLE,
+    graphs=(
+        replace(
+            WHOLE.graphs[0],
+            operations=3,
+            calls=(
+                *WHOLE.graphs[0].calls,
+                GraphOperation("gelu", "float32[16, 8]", replace(FORWARD, line=30), "gelu(y)", 1),
+            ),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("head", "cause"),
+    [
+        (BROKEN, "new graph break at models.py:29 (Tensor.item): graph breaks: 0 -> 1"),
+        (LONGER, "models.py:30 (forward): gelu new in the graph: operations of the graphs: 2 -> 3"),
+        (
+            WIDER,
+            (
+                "models.py:Net.__init__ (changed), or models.py:28 (forward): addmm of another "
+                "size, type or number: all counts are the same"
+            ),
+        ),
+    ],
+)
+def test_the_line_that_changes_a_compiled_graph_is_the_likely_cause(head, cause):
+    measured = replace(SLOWER, compilations=(WHOLE, head))
+    made = OtherChange(FUNCTION, "models.py:Net.__init__", "changed")
+    profiled = with_graphs(profile(others=(made,)), [*differences(WHOLE, head)])
+    assert lines(verdict(measured, profiled))[1] == f"likely cause: {cause}"
+
+
+def test_compilations_of_both_sides_are_exact_differences_before_those_of_operations():
+    counted = {MM: {"calls": 2.0}}
+    gate = concluded(replace(SLOWER, compilations=(WHOLE, BROKEN), new=counted), 8)
+    [texts] = gate.exact_differences.values()
+    assert texts[:2] == (
+        "new graph break at models.py:29 (Tensor.item)",
+        "graph breaks: 0 -> 1",
+    )
+    assert "2 calls" in texts[-1]
 
 
 def test_the_likely_cause_of_a_slower_import_is_what_runs_outside_of_tests():
