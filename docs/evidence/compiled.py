@@ -774,6 +774,35 @@ def cost_lines(results: Results) -> Iterator[str]:
     yield from results.failures
 
 
+# ---- Events of kernels ---------------------------------------------------------------------------
+
+
+def kernel_events() -> None:
+    """Print what an event of a kernel costs: calls of an empty function with and without it."""
+    import torch
+
+    from mnistbench.suite.measuring.compilation import with_event
+
+    def empty(*_: object) -> None:
+        pass
+
+    def ns_per_call(function: Callable[..., object], calls: int) -> float:
+        start_ns = time.perf_counter_ns()
+        for _ in range(calls):
+            function(1, 2, 3)
+        return (time.perf_counter_ns() - start_ns) / calls
+
+    observed = with_event("kernel", empty)
+    for name, calls, profiled in (("without", 20_000, False), ("with", 2_000, True)):
+        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+        with profiler if profiled else contextlib.nullcontext():
+            plain_ns, event_ns = (
+                min(ns_per_call(function, calls) for _ in range(9))
+                for function in (empty, observed)
+            )
+        print(f"{name} a profiler: {event_ns - plain_ns:.0f} ns a call")
+
+
 # ---- Command line --------------------------------------------------------------------------------
 
 
@@ -783,6 +812,7 @@ def parsed() -> argparse.Namespace:
     captured = commands.add_parser("form", help="print what the compiler makes of a model here")
     captured.add_argument("case")
     captured.add_argument("--inductor", action="store_true")
+    commands.add_parser("kernel-events", help="print what an event of a kernel costs")
     for name in ("check", "identities", "injections", "same-code", "cost"):
         command = commands.add_parser(name)
         command.add_argument("--only", default="", metavar="TEXT")
@@ -804,6 +834,9 @@ def main() -> None:
     arguments = parsed()
     if arguments.command == "form":
         print(json.dumps(form(arguments.case, with_inductor=arguments.inductor)))
+        return
+    if arguments.command == "kernel-events":
+        kernel_events()
         return
     with contextlib.ExitStack() as stack:
         folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -768,7 +768,7 @@ def named_kernels() -> Iterator[None]:
         if name.startswith(_CPU_KERNEL) and callable(value)
     ]
     for names, name, kernel in kernels:
-        names[name] = _with_event(name, kernel)
+        names[name] = with_event(name, kernel)
     try:
         yield
     finally:
@@ -776,9 +776,12 @@ def named_kernels() -> Iterator[None]:
             names[name] = kernel
 
 
-def _with_event(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+def with_event(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls a kernel, and has an event in a profile."""
+    event = _RecordFunctionFast(name)
+
     def call(*arguments: Any) -> Any:
-        with _RecordFunctionFast(name):
+        with event:
             return kernel(*arguments)
 
     return call
