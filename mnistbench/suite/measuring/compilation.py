@@ -778,10 +778,9 @@ def named_kernels() -> Iterator[None]:
 
 def with_event(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls a kernel, and has an event in a profile."""
-    event = _RecordFunctionFast(name)
 
     def call(*arguments: Any) -> Any:
-        with event:
+        with _RecordFunctionFast(name):
             return kernel(*arguments)
 
     return call
