@@ -68,9 +68,9 @@ class GraphOperation:
 
     name: str  # of ATen, as the program calls it: native_layer_norm
     result: str  # type and shape of what it computes: "float32[16, 128]"
-    place: CodePlace  # the line that calls it; a backward operation has that of its forward one
+    place: CodePlace  # the line that calls it
     text: str  # of this line
-    calls: int  # in the graph; an operation may become several calls
+    calls: int  # in the graph
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ class CompiledGraph:
     kernels: int  # generated ones that it calls
     library_calls: int
     fallbacks: tuple[str, ...] = ()  # operations for which ATen is called, in order
-    calls: tuple[GraphOperation, ...] = ()  # what the operations are
+    # Of the forward part: what the backend was given, before its passes.
+    calls: tuple[GraphOperation, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,6 @@ class _Node:
 
     operation: str  # of ATen, that the program called: native_layer_norm
     module: str | None  # None: the call is in no module of the model
-    result: str  # type and shape
-    frame: tuple[str, int, str]  # file, line and function of the program
     makes_seeds: bool  # of random numbers of generated kernels, which no program asks for
 
 
@@ -143,6 +141,7 @@ class CompilationLog(logging.Handler):
         self._begun: _Graph | None = None  # that is being compiled
         self._earlier_calls: frozenset[str] = frozenset()  # of graphs before
         self._modules: dict[str, str] = {}  # compilation -> hash of the modules of its nodes
+        self._calls: dict[str, tuple[GraphOperation, ...]] = {}  # compilation -> what it was given
         self._cache: Counter[str] = Counter()  # hit, miss, bypass
         self._cuda_graphs_skipped: dict[str, None] = {}  # reasons, as an ordered set
         self._notes: list[str] = []
@@ -224,10 +223,16 @@ class CompilationLog(logging.Handler):
         "fx_graph_cache_bypass": _read_cache,
     }
 
-    def note_modules(self, graph: torch.fx.Graph) -> None:
-        """Keep which modules the nodes of a graph have, before the cache is asked for its parts."""
+    def note_whole_graph(self, graph: torch.fx.Graph) -> None:
+        """Keep what a graph has before Inductor's passes, and before the cache is asked for it."""
         modules = repr([_module_of(node) for node in graph.nodes])
         self._modules[_current_compilation()] = hashlib.sha256(modules.encode()).hexdigest()
+        nodes = [
+            node
+            for node in graph.nodes
+            if node.op == "call_function" and node.meta.get("partitioner_tag") != "is_backward"
+        ]
+        self._calls[_current_compilation()] = _calls_of(nodes)
 
     @property
     def key_of_modules(self) -> str | None:
@@ -328,7 +333,7 @@ class CompilationLog(logging.Handler):
             operations=len(graph.nodes),
             kernels=len(names) - len(library),
             library_calls=len(library),
-            calls=_calls_of(graph),
+            calls=self._calls.get(graph.compilation, ()) if graph.part == FORWARD_PART else (),
             fallbacks=tuple(
                 _event_of(name)
                 for name, nodes in graph.calls
@@ -382,9 +387,13 @@ class CompilationLog(logging.Handler):
         return calls
 
 
-def _calls_of(graph: _Graph) -> tuple[GraphOperation, ...]:
-    """Return the operations of a graph, by line, in their order."""
-    counts = Counter((node.operation, node.result, node.frame) for node in graph.nodes.values())
+def _calls_of(nodes: Iterable[torch.fx.Node]) -> tuple[GraphOperation, ...]:
+    """Return the operations of nodes, by line, in their order."""
+    counts = Counter(
+        (_operation_of(node), _result_of(node), _frame_of(node))
+        for node in nodes
+        if node.target is not operator.getitem
+    )
     return tuple(
         GraphOperation(
             operation,
@@ -415,10 +424,7 @@ def _keep_graph(key: str, graph: _Graph) -> None:
 
 def _kept_graph(key: str, compilation: str) -> _Graph:
     stored = json.loads(_file_of_graph(key).read_bytes())
-    nodes = {
-        name: _Node(**{**node, "frame": tuple(node["frame"])})
-        for name, node in stored.pop("nodes").items()
-    }
+    nodes = {name: _Node(**node) for name, node in stored.pop("nodes").items()}
     return _Graph(**{**stored, "compilation": compilation, "nodes": nodes})
 
 
@@ -521,8 +527,6 @@ def _nodes_of(graph: torch.fx.Graph) -> tuple[dict[str, _Node], str]:
         nodes[node.name] = _Node(
             _operation_of(node),
             module,
-            _result_of(node),
-            _frame_of(node),
             makes_seeds="inductor_seed" in str(node.target),
         )
     return nodes, BACKWARD_PART if is_backward else FORWARD_PART
@@ -690,11 +694,11 @@ def observed() -> Iterator[CompilationLog]:
                 """Return what a graph in the cache depends on beside itself."""
                 return log.key_of_modules
 
-        class ModulesWatch(CustomGraphPass):
-            """Shows the log each graph before it is divided into its parts."""
+        class WholeGraphWatch(CustomGraphPass):
+            """Shows the log each graph before it is changed and divided into its parts."""
 
             def __call__(self, graph: torch.fx.Graph) -> None:
-                log.note_modules(graph)
+                log.note_whole_graph(graph)
 
             def uuid(self) -> str:
                 """Return a constant: it changes no graph."""
@@ -702,7 +706,7 @@ def observed() -> Iterator[CompilationLog]:
 
         settings: dict[str, Any] = {
             "trace.provenance_tracking_level": 1,
-            "joint_custom_post_pass": ModulesWatch(),
+            "joint_custom_pre_pass": WholeGraphWatch(),
             "post_grad_custom_post_pass": GraphWatch(),
         }
         torch.compiler.reset()
