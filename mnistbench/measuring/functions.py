@@ -163,7 +163,16 @@ def module_of_file(file: str, modules: Mapping[str, str]) -> str:
     ``modules`` are those of all files.
     """
     frozen = re.fullmatch(r"<frozen (.+)>", file)
-    return frozen[1] if frozen else modules.get(file, "")
+    return frozen[1] if frozen else without_hash(modules.get(file, ""))
+
+
+#: The hash of code that torch.compile has generated, which is the name of its module.
+_HASH = re.compile(r"\bc[a-z2-7]{51}\b")
+
+
+def without_hash(name: str) -> str:
+    """Return the name of a module, the same for generated code that differs."""
+    return _HASH.sub("generated", name)
 
 
 def modules_of_files() -> Mapping[str, str]:
@@ -180,9 +189,9 @@ def modules_of_files() -> Mapping[str, str]:
 def name_of_c(text: str) -> tuple[str, str]:
     """Return qualified name and module of a function of C, from what cProfile calls it."""
     if match := _METHOD.fullmatch(text):
-        return f"{match['type']}.{match['name']}", match["module"] or _BUILTINS
+        return f"{match['type']}.{match['name']}", without_hash(match["module"] or _BUILTINS)
     if match := _FUNCTION.fullmatch(text):
-        return match["name"], match["module"] or _BUILTINS
+        return match["name"], without_hash(match["module"] or _BUILTINS)
     if match := _BOUND.fullmatch(text):
         return f"{match['type']}.{match['name']}", _BUILTINS
     if match := _OVERRIDDEN.fullmatch(text):

@@ -11,7 +11,7 @@ import torch
 
 from mnistbench.core.operation import IN_TORCH
 from mnistbench.measuring.calls import Call
-from mnistbench.measuring.functions import profile_functions
+from mnistbench.measuring.functions import name_of_c, profile_functions, without_hash
 from mnistbench.measuring.provider import imported_provider
 
 
@@ -190,3 +190,13 @@ def test_operators_of_tensors_are_the_same_afterwards():
         assert torch.equal(torch.ones(2) + 1, torch.full((2,), 2.0))
         assert (1 - torch.nn.Parameter(torch.ones(1))).item() == 0
     assert operators() == before
+
+
+def test_generated_code_has_the_same_name_in_each_process():
+    module = "cfuyaszujrmvprx7jocyticwdkvzmx254khjxxxgkzz6tqjuldvi"
+    assert without_hash(f"torch._inductor.runtime.compile_tasks.{module}") == (
+        "torch._inductor.runtime.compile_tasks.generated"
+    )
+    assert name_of_c(f"<built-in method {module}.kernel.kernel>")[0].endswith("kernel")
+    assert module not in "".join(name_of_c(f"<built-in method {module}.kernel.kernel>"))
+    assert without_hash("collections.abc") == "collections.abc"

@@ -20,7 +20,7 @@ from mnistbench.gate.processes.sides.steps import Lockstep, SideRun
 from mnistbench.gate.processes.sides.turns import Turns, in_pairs
 from mnistbench.gate.samples.case_profile import CalledOperation, SideFunction, SidePaths
 from mnistbench.measuring.call_paths import ROOT, CallPaths, CallTimes, Function
-from mnistbench.measuring.functions import module_of_file, modules_of_files
+from mnistbench.measuring.functions import module_of_file, modules_of_files, without_hash
 from mnistbench.measuring.provider import imported_provider
 
 #: Fewest and most pairs of iterations whose calls are timed.
@@ -192,5 +192,5 @@ class _FunctionNames:
         if file.is_relative_to(self._tree):
             path = file.relative_to(self._tree).as_posix()
             return SideFunction(path, function.co_qualname, function.co_firstlineno)
-        module = module_of_file(function.co_filename, self._modules) or file.name
+        module = module_of_file(function.co_filename, self._modules) or without_hash(file.name)
         return SideFunction("", f"{module}.{function.co_qualname}", 0)
