@@ -9,6 +9,7 @@ from collections import deque
 import pytest
 import torch
 
+from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import IN_TORCH
 from mnistbench.measuring.calls import Call
 from mnistbench.measuring.functions import name_of_c, profile_functions, without_hash
@@ -35,7 +36,8 @@ def rows(request):
     def rows_of(function, *args, **changes):
         project = request.config.rootpath
         call = Call(function, args, **changes)
-        table = profile_functions(call, iterations=2, duration_ns=1e6, project=project)
+        with gc_paused():  # hypothesis has a function that each collection calls
+            table = profile_functions(call, iterations=2, duration_ns=1e6, project=project)
         return {(row.name, row.module): row for row in table.rows}
 
     return rows_of
