@@ -7,6 +7,7 @@ killed.
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -329,3 +330,48 @@ def test_a_gate_that_is_ended_ends_sides_that_would_run_for_ever(
     assert running.returncode == EXIT_INCONCLUSIVE
     assert errors.splitlines()[-1] == "mnistbench: interrupted"
     assert list(temporary.iterdir()) == []
+
+
+#: A compiled function, whose file has the line that breaks its graph in the head.
+COMPILED = """
+import torch
+
+
+def work(x):
+    y = torch.nn.functional.gelu(x * 2)
+    return y.sum()
+
+
+compiled = torch.compile(work)
+"""
+
+COMPILED_TEST = """
+import torch
+from width import compiled
+
+
+def test_compiled(benchmark):
+    x = torch.ones(1000)
+    benchmark(compiled, x)
+"""
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
+@pytest.mark.thorough
+def test_a_new_graph_break_is_named_with_its_line(repository):
+    repository.write("width.py", COMPILED)
+    write_plain_test(repository, COMPILED_TEST)
+    repository.write(
+        "width.py",
+        COMPILED.replace(
+            "    return y.sum()",
+            "    if y.sum().item() < 0:\n        y = y * 2\n    return y.sum()",
+        ),
+    )
+    done = gate(repository, "--trials=8", *GENEROUS)
+    assert done.returncode in (EXIT_PASSED, EXIT_REGRESSED), done.stdout + done.stderr
+    exact = done.stdout.partition("Exact differences:\n")[2].splitlines()
+    assert exact[0].startswith("test_bench.py::test_compiled: new graph break at width.py:7 (")
+    assert "is compiled by torch.compile" not in done.stdout  # it was followed
+    assert "runs width.py:work (changed)" in done.stdout
+    assert not re.search(r"[a-z0-9]{40}", done.stdout.partition("Exact differences:")[2])
