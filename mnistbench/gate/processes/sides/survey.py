@@ -412,9 +412,9 @@ class _Survey:
             case.finish()
 
 
-#: Most calls until one compiles nothing; a function that a changing value compiles again may do so
-#: in each call.
-_MAX_COMPILING_CALLS = 4
+#: Most calls until one compiles nothing: after 8 compilations for other values, Dynamo runs a
+#: function as it is written (``torch._dynamo.config.recompile_limit``).
+_MAX_COMPILING_CALLS = 10
 
 #: Fewest and most samples of the quick look at a plain test.
 _MIN_LOOKS = 3
