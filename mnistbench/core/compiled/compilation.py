@@ -81,7 +81,7 @@ class CompiledGraph:
     part: str  # FORWARD_PART or BACKWARD_PART
     operations: int  # calls in the graph that is compiled
     kernels: int  # generated ones that it calls
-    library_calls: int
+    external_calls: int
     fallbacks: tuple[str, ...] = ()  # operations for which ATen is called, in order
     # Of the forward part: what the backend was given, before its passes.
     calls: tuple[GraphOperation, ...] = ()
@@ -139,7 +139,7 @@ class Compilation:
             (
                 f"{units.counted(self.n_operations, 'operation')} in "
                 f"{units.counted(self.n_kernels, 'generated kernel')} and "
-                f"{units.counted(self.n_library_calls, 'library call')}"
+                f"{units.counted(self.n_external_calls, 'library call')}"
             ),
             units.counted(len(self.breaks), "graph break"),
             units.counted(self.n_recompilations, "recompilation"),
@@ -173,9 +173,9 @@ class Compilation:
         return sum(graph.kernels for graph in self.graphs)
 
     @property
-    def n_library_calls(self) -> int:
+    def n_external_calls(self) -> int:
         """Calls of libraries and of ATen in all graphs."""
-        return sum(graph.library_calls for graph in self.graphs)
+        return sum(graph.external_calls for graph in self.graphs)
 
     @property
     def n_recompilations(self) -> int:
@@ -266,7 +266,7 @@ def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDif
         ("recompilations", base.n_recompilations, head.n_recompilations),
         ("operations of the graphs", base.n_operations, head.n_operations),
         ("generated kernels", base.n_kernels, head.n_kernels),
-        ("library calls", base.n_library_calls, head.n_library_calls),
+        ("library calls", base.n_external_calls, head.n_external_calls),
         ("CUDA graphs", base.cuda_graphs or "not used", head.cuda_graphs or "not used"),
     ):
         if base_count != head_count:

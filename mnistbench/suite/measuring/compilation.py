@@ -332,7 +332,7 @@ class CompilationLog(logging.Handler):
             graph.part,
             operations=len(graph.nodes),
             kernels=len(names) - len(library),
-            library_calls=len(library),
+            external_calls=len(library),
             calls=self._calls.get(graph.compilation, ()) if graph.part == FORWARD_PART else (),
             fallbacks=tuple(
                 _event_of(name)

@@ -22,9 +22,9 @@ from mnistbench.core.compiled.compilation import (
 FORWARD = CodePlace("model.py", 10, "forward")
 BREAK = GraphBreak("Call to `print`: it is not traced", CodePlace("model.py", 12, "forward"))
 AGAIN = Recompilation("self.k == 0", CodePlace("model.py", 11, "forward"), times=2)
-GRAPH = CompiledGraph(FORWARD, FORWARD_PART, operations=9, kernels=2, library_calls=1)
+GRAPH = CompiledGraph(FORWARD, FORWARD_PART, operations=9, kernels=2, external_calls=1)
 BACKWARD = CompiledGraph(
-    FORWARD, BACKWARD_PART, operations=5, kernels=1, library_calls=2, fallbacks=("my::scale",)
+    FORWARD, BACKWARD_PART, operations=5, kernels=1, external_calls=2, fallbacks=("my::scale",)
 )
 COLD = CompileTime(
     tracing_ns=500_000_000, backend_ns=1_200_000_000, build_ns=13_900_000_000, run_ns=200_000_000
@@ -51,7 +51,7 @@ def texts(base, head):
 
 def test_a_backward_part_is_no_graph_of_its_own():
     assert WHOLE.n_graphs == 1
-    assert (WHOLE.n_operations, WHOLE.n_kernels, WHOLE.n_library_calls) == (14, 3, 3)
+    assert (WHOLE.n_operations, WHOLE.n_kernels, WHOLE.n_external_calls) == (14, 3, 3)
     assert WHOLE.n_recompilations == 2
 
 

@@ -346,7 +346,7 @@ WHOLE = Compilation(
             FORWARD_PART,
             operations=2,
             kernels=1,
-            library_calls=1,
+            external_calls=1,
             calls=(GraphOperation("addmm", "float32[16, 8]", FORWARD, "y = self.fc(x)", 1),),
         ),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, library, nn
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.compiled.compilation import BACKWARD_PART, FORWARD_PART, Compilation
@@ -37,7 +37,7 @@ pytestmark = [
 ]
 
 
-@torch.library.custom_op("mnistbench_test::scale", mutates_args=())
+@library.custom_op("mnistbench_test::scale", mutates_args=())
 def scale(values: Tensor) -> Tensor:
     """Inductor has no lowering of it."""
     return values * 2
