@@ -781,7 +781,7 @@ def kernel_events() -> None:
     """Print what an event of a kernel costs: calls of an empty function with and without it."""
     import torch
 
-    from mnistbench.suite.measuring.compilation import with_event
+    from mnistbench.suite.measuring.observing import with_event
 
     def empty(*_: object) -> None:
         pass

@@ -27,13 +27,13 @@ from mnistbench.compare.pairing import (
     chosen_samples,
     paired_cases,
 )
+from mnistbench.core.compiled.names import is_compiled_name
 from mnistbench.core.operation import (
     BYTES,
     CALLS,
     NOT_OPERATIONS,
     OpKey,
     grouped,
-    is_compiled_name,
     is_named,
     names_of,
 )

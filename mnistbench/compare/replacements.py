@@ -19,10 +19,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from mnistbench.compare.diff import CaseComparison, OpChange
+from mnistbench.core import units
+from mnistbench.core.compiled.names import COMPILED, FUSED, LOOKUP
 from mnistbench.core.operation import (
-    COMPILED,
-    FUSED,
-    LOOKUP,
     NAMED,
     NO_MODULE,
     names_of_sides,
@@ -161,10 +160,7 @@ class ModuleGroup:
     @property
     def module(self) -> str:
         """The modules as tables show them: ``norm + act``."""
-        if len(self.modules) <= NAMED:
-            return _JOINS.join(self.modules)
-        others = len(self.modules) - NAMED + 1
-        return _JOINS.join([*self.modules[: NAMED - 1], f"{others} others"])
+        return _JOINS.join(units.and_others(self.modules, NAMED))
 
     @property
     def operations(self) -> str:

@@ -7,6 +7,7 @@ no table ever shows ``1000.00 us`` beside ``1.00 ms``.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 _TIME_UNITS = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
@@ -15,6 +16,8 @@ _DECIMAL_PREFIXES = (("", 1), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), (
 _SIGNIFICANT_DIGITS = 3
 _TICK_DIGITS = 9
 _TICK_DECIMALS = 6
+
+_ADDRESS = re.compile(r" ?\bat 0x[0-9A-Fa-f]+")
 
 #: No time in nanoseconds and no size in bytes is larger: 292 years, 8 EiB.
 LARGEST = 2**63 - 1
@@ -148,6 +151,14 @@ def printable(text: str) -> str:
     )
 
 
+def without_addresses(text: str) -> str:
+    """Return text without addresses of objects, which differ between processes.
+
+    ``<function f at 0x7f14d53aa8e0>`` becomes ``<function f>``.
+    """
+    return _ADDRESS.sub("", text)
+
+
 def cut(text: str, longest: int) -> str:
     """Return text of at most ``longest`` characters; a cut text ends in ``...``."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
@@ -183,6 +194,13 @@ def and_more(
     """
     named = separator.join(items[:most])
     return f"{named}{last}{len(items) - most} more" if len(items) > most else named
+
+
+def and_others(items: Sequence[str], most: int) -> list[str]:
+    """Return at most ``most`` texts: of more items the first ones, and ``3 others``."""
+    if len(items) <= most:
+        return [*items]
+    return [*items[: most - 1], f"{len(items) - most + 1} others"]
 
 
 def and_so_on(items: Sequence[str], most: int = NAMED, separator: str = ", ") -> str:

@@ -24,6 +24,7 @@ from types import (
     ModuleType,
 )
 
+from mnistbench.core import units
 from mnistbench.core.operation import IN_TORCH, NO_MODULE, OpKey
 from mnistbench.core.record import OpTable
 from mnistbench.events.table import RowSums
@@ -43,9 +44,6 @@ _BOUND = re.compile(r"<built-in method (?P<name>\w+) of (?P<type>\w+) object at 
 
 #: A method of C that a function of Python overrides: ``<function Numbers.append at 0x7f0c>``.
 _OVERRIDDEN = re.compile(r"<function (?P<name>[\w.<>]+) at 0x[0-9A-Fa-f]+>")
-
-#: An address in a name, which differs between processes.
-_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 #: The module of functions whose module cProfile does not know.
 _BUILTINS = "builtins"
@@ -196,4 +194,4 @@ def name_of_c(text: str) -> tuple[str, str]:
         return f"{match['type']}.{match['name']}", _BUILTINS
     if match := _OVERRIDDEN.fullmatch(text):
         return match["name"], _BUILTINS
-    return _ADDRESS.sub("", text), _BUILTINS
+    return units.without_addresses(text), _BUILTINS

@@ -43,6 +43,9 @@ _COMPILERS = (
     "utils/_traceback.py",
 )
 
+#: The package that observes what is compiled.
+_OBSERVERS = os.path.join(os.path.dirname(__file__), "measuring", "")  # noqa: PTH118, PTH120
+
 
 class _Torch(Provider):
     framework = "torch"
@@ -121,13 +124,13 @@ class _Torch(Provider):
 
     @contextlib.contextmanager
     def compile_clock(self) -> Iterator[Callable[[], int]]:
-        from mnistbench.suite.measuring.compilation import logged
+        from mnistbench.suite.measuring.compile_log import logged
 
         with logged() as log:
             yield lambda: log.time(0).compile_ns
 
     def run_eagerly(self) -> AbstractContextManager[object]:
-        from mnistbench.suite.measuring.compilation import run_eagerly
+        from mnistbench.suite.measuring.observing import run_eagerly
 
         return run_eagerly()
 
@@ -136,10 +139,8 @@ class _Torch(Provider):
 
     def is_of_compiler(self, file: str) -> bool:
         folder = os.path.dirname(sys.modules["torch"].__file__ or "")  # noqa: PTH120
-        observing = sys.modules.get(f"{__package__}.measuring.compilation")
-        return file.startswith(tuple(os.path.join(folder, name) for name in _COMPILERS)) or (  # noqa: PTH118
-            observing is not None and file == observing.__file__
-        )
+        compilers = tuple(os.path.join(folder, name) for name in _COMPILERS)  # noqa: PTH118
+        return file.startswith((*compilers, _OBSERVERS))
 
     # ---- A call ----------------------------------------------------------------------------------
 

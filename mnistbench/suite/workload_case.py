@@ -28,12 +28,12 @@ from mnistbench.gate.processes.sides.case import Outcome, SideCase, seed_all
 from mnistbench.measuring.provider import Turn
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Sample
 from mnistbench.suite.measuring.case import on_device
-from mnistbench.suite.measuring.compilation import Observed, observed_if
 from mnistbench.suite.measuring.device_timing import timed
+from mnistbench.suite.measuring.observing import Observed, observed_if
 from mnistbench.suite.measuring.profiling import (
     activities_of,
+    has_compiled_code,
     has_device_view,
-    is_compiled,
     marked,
     started,
 )
@@ -129,7 +129,7 @@ class WorkloadCase(SideCase):
             one_turn,
             turns,
             prepare=prepare,
-            compiled=partial(is_compiled, self._built),
+            compiled=partial(has_compiled_code, self._built),
             observes=observes,
             outside=MODEL,
         )
@@ -138,7 +138,7 @@ class WorkloadCase(SideCase):
     @contextmanager
     def marked(self) -> Iterator[Callable[[], None]]:
         """Put the marks of profiled iterations on the case; yield what runs one iteration."""
-        with marked(self._built, is_compiled=is_compiled(self._built)):
+        with marked(self._built, is_compiled=has_compiled_code(self._built)):
             yield self._built
 
     def facts(self) -> dict[str, str]:
@@ -270,15 +270,15 @@ def profiled(
     view = "device" if has_device_view(device) else "host"
     profiler = torch.profiler.profile(activities=activities_of(device, view), profile_memory=True)
     observed: Observed | None = None
-    has_compiled_code = False
+    is_compiled = False
     with ExitStack() as stack:
         for _ in one_turn():
-            has_compiled_code = compiled()
-            observing = observed_if(has_compiled_code and observes, partial(around, run), outside)
+            is_compiled = compiled()
+            observing = observed_if(is_compiled and observes, partial(around, run), outside)
             observed = stack.enter_context(observing)
             prepare()
         stack.enter_context(started(profiler))
-        stack.enter_context(marks(is_compiled=has_compiled_code))
+        stack.enter_context(marks(is_compiled=is_compiled))
         for _ in one_turn():
             around(run)  # the profiler allocates its buffers
         for _ in turns:

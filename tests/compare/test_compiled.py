@@ -13,7 +13,8 @@ from mnistbench.compare.exact import exact_differences
 from mnistbench.compare.judge import acceptance_for, judge
 from mnistbench.compare.replacements import module_groups
 from mnistbench.core.compiled.compilation import CompileTime, time_differences
-from mnistbench.core.operation import COMPILED, LOOKUP, OUTSIDE
+from mnistbench.core.compiled.names import COMPILED, LOOKUP
+from mnistbench.core.operation import OUTSIDE
 from mnistbench.judging.acceptance import Acceptance
 
 row = builders.op_row

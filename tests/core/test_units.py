@@ -243,3 +243,23 @@ def test_a_long_list_of_names_begins_with_its_length(most, what, shortened):
 def test_of_many_lines_the_first_are_shown():
     assert units.first_lines(iter("abc"), 2, "see --all") == ["a", "b", "1 more; see --all"]
     assert units.first_lines(iter("abc"), 3, "see --all") == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("most", "texts"), [(3, ["a", "b", "c"]), (2, ["a", "2 others"]), (1, ["3 others"])]
+)
+def test_the_number_of_others(most: int, texts: list[str]) -> None:
+    assert units.and_others(("a", "b", "c"), most) == texts
+
+
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ("<function f at 0x7f14d53aa8e0>", "<function f>"),
+        ("[<A object at 0x1F>, <B object at 0x2>]", "[<A object>, <B object>]"),
+        ("meet at 0x", "meet at 0x"),
+        ("at 12", "at 12"),
+    ],
+)
+def test_addresses_are_left_out(text: str, without: str) -> None:
+    assert units.without_addresses(text) == without

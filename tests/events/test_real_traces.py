@@ -23,8 +23,9 @@ from kineto_builders import OPERATION, RANGE, KinetoEvent, fields, profiled
 from real_traces import analysed, linked, needs_traces
 from torch.autograd import DeviceType
 
+from mnistbench.core.compiled.names import COMPILED, OTHER_KERNELS, compiled_name
 from mnistbench.core.machine import gc_paused
-from mnistbench.core.operation import COMPILED, OTHER_KERNELS, UNATTRIBUTED, compiled_name
+from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.events.analysis import timelines
 from mnistbench.events.model import KERNEL, steps_of
 from mnistbench.events.table import host_and_device, key_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mnistbench.core.operation import compiled_name
+from mnistbench.core.compiled.names import compiled_name
 from mnistbench.core.record import median_ns
 from mnistbench.events import analysis
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from projects import CONFTEST, only_record, records
 
-from mnistbench.core.operation import COMPILED, FUSED, LOOKUP
+from mnistbench.core.compiled.names import COMPILED, FUSED, LOOKUP
 from mnistbench.core.options import options_of
 from mnistbench.core.record import CaseRecord
 from mnistbench.pytest_plugin.options import Options

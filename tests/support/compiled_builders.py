@@ -18,7 +18,8 @@ from mnistbench.core.compiled.compilation import (
     GraphOperation,
     Recompilation,
 )
-from mnistbench.core.operation import COMPILED, LOOKUP, OUTSIDE
+from mnistbench.core.compiled.names import COMPILED, LOOKUP
+from mnistbench.core.operation import OUTSIDE
 from mnistbench.core.record import CaseRecord
 
 FORWARD_OF_MODEL = CodePlace("model.py", 7, "forward")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -180,29 +180,32 @@ class Compilation:
     @property
     def n_recompilations(self) -> int:
         """How often a function was compiled again."""
-        return sum(again.times for again in self.recompilations)
+        return sum(recompilation.times for recompilation in self.recompilations)
 
 
 def lines_of(compilation: Compilation) -> Iterator[str]:
     """Yield what is shown below the table of a case, a line each."""
     yield f"compiled: {compilation.summary}"
-    yield (
-        "kernels are named in a separate compilation; the time without the profiler is that of "
-        "the program's own"
-    )
-    for broken in compilation.breaks:
-        yield f"graph break at {broken.place}: {units.cut(broken.reason, LONGEST_REASON)}"
-    for again in compilation.recompilations:
-        times = f" ({again.times} times)" if again.times > 1 else ""
-        guard = units.cut(again.guard, LONGEST_REASON)
-        yield f"recompiled {again.place.function} at {again.place}: {guard} failed{times}"
+    if compilation.graphs:
+        yield (
+            "kernels are named in a separate compilation; the time without the profiler is that of "
+            "the program's own"
+        )
+    for graph_break in compilation.breaks:
+        reason = units.cut(graph_break.reason, LONGEST_REASON)
+        yield f"graph break at {graph_break.place}: {reason}"
+    for recompilation in compilation.recompilations:
+        place = recompilation.place
+        guard = units.cut(recompilation.guard, LONGEST_REASON)
+        times = f" ({recompilation.times} times)" if recompilation.times > 1 else ""
+        yield f"recompiled {place.function} at {place}: {guard} failed{times}"
     if fallbacks := _fallbacks(compilation):
         yield f"no kernel is generated for {', '.join(sorted(fallbacks))}: ATen computes it"
     for name, time in compilation.first_calls.items():
         yield f"{name}: {time_text(time)}"
-    if compilation.warm is not None:
-        hits = compilation.cache_hits
-        yield f"FX graph cache: {hits} of {hits + compilation.cache_misses} graphs found"
+    hits = compilation.cache_hits
+    if requests := hits + compilation.cache_misses:
+        yield f"FX graph cache: {hits} of {requests} graphs found"
     yield from compilation.notes
 
 
@@ -238,23 +241,13 @@ def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDif
 
     Lines are not compared: a comment above a function moves them.
     """
+    yield from _causes(base.breaks, head.breaks, _identity_of_break, _break_text)
     yield from _causes(
-        {(broken.reason, broken.place.without_line): broken for broken in base.breaks},
-        {(broken.reason, broken.place.without_line): broken for broken in head.breaks},
-        lambda broken: (
-            f"graph break at {broken.place} ({units.cut(broken.reason, LONGEST_REASON)})"
-        ),
-    )
-    yield from _causes(
-        {_identity(again): again for again in base.recompilations},
-        {_identity(again): again for again in head.recompilations},
-        lambda again: (
-            f"recompilation of {again.place.function} at {again.place} "
-            f"({units.cut(again.guard, LONGEST_REASON)} fails)"
-        ),
+        base.recompilations, head.recompilations, _identity_of_recompilation, _recompilation_text
     )
     yield from _changed_lines(base, head)
-    before, after = _fallbacks(base), _fallbacks(head)
+    before = _fallbacks(base)
+    after = _fallbacks(head)
     for name in sorted({*before, *after}):
         if before[name] != after[name]:
             yield CompilationDifference(
@@ -278,46 +271,43 @@ def _changed_lines(base: Compilation, head: Compilation) -> Iterator[Compilation
 
     A line has other operations if its function gets tensors of another size or type.
     """
-    before, after = _calls_of_lines(base), _calls_of_lines(head)
+    before = _lines_of_graphs(base)
     if not before:  # compiled by another backend, whose graphs are not described
         return
-    changed = {
-        line: more for line, calls in after.items() if (more := calls - before.get(line, Counter()))
-    }
-    for is_new in (True, False):
-        for line, more in changed.items():
-            if (line not in before) is is_new:
-                place = _place_of(line, head)
-                what = units.and_more(sorted({name for name, _ in more}), _MAX_NAMED)
-                how = "new in the graph" if is_new else "of another size, type or number"
-                text = f"{place} ({place.function}): {what} {how}"
-                yield CompilationDifference(text, place, is_itself=is_new)
+    of_other_operations = []
+    for identity, line in _lines_of_graphs(head).items():
+        base_line = before.get(identity)
+        more = line.operations - base_line.operations if base_line else line.operations
+        what = units.and_more(sorted({name for name, _ in more}), _MAX_NAMED)
+        text = f"{line.place} ({line.place.function}): {what}"
+        if base_line is None:
+            yield CompilationDifference(f"{text} new in the graph", line.place)
+        elif more:
+            of_other_operations.append(
+                CompilationDifference(
+                    f"{text} of another size, type or number", line.place, is_itself=False
+                )
+            )
+    yield from of_other_operations
 
 
-def _calls_of_lines(compilation: Compilation) -> dict[tuple[str, str], Counter[tuple[str, str]]]:
-    """Return the operations of each line of the forward graphs: (name, result) -> calls.
+@dataclass(frozen=True)
+class _GraphLine:
+    """A line of the program, in the forward graphs."""
 
-    A line is its function and its text, which two commits have in common.
-    """
-    lines: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
-    for call in _forward_calls(compilation):
-        line = (call.place.without_line, call.text)
-        lines.setdefault(line, Counter())[call.name, call.result] += call.calls
+    place: CodePlace
+    operations: Counter[tuple[str, str]]  # name and result -> calls
+
+
+def _lines_of_graphs(compilation: Compilation) -> dict[tuple[str, str], _GraphLine]:
+    """Return the lines by what two commits have in common: the function, and the text."""
+    lines: dict[tuple[str, str], _GraphLine] = {}
+    for graph in compilation.graphs:
+        for call in graph.calls:
+            identity = (call.place.without_line, call.text)
+            line = lines.setdefault(identity, _GraphLine(call.place, Counter()))
+            line.operations[call.name, call.result] += call.calls
     return lines
-
-
-def _forward_calls(compilation: Compilation) -> Iterator[GraphOperation]:
-    return (
-        call for graph in compilation.graphs if graph.part == FORWARD_PART for call in graph.calls
-    )
-
-
-def _place_of(line: tuple[str, str], compilation: Compilation) -> CodePlace:
-    return next(
-        call.place
-        for call in _forward_calls(compilation)
-        if (call.place.without_line, call.text) == line
-    )
 
 
 def time_differences(base: Compilation | None, head: Compilation | None) -> Iterator[str]:
@@ -348,25 +338,48 @@ def _change_text(before: CompileTime, after: CompileTime) -> str:
     )
 
 
-def _identity(again: Recompilation) -> tuple[str, str]:
-    """Return what two commits have in common: the guard without its values, and the place."""
-    return (without_values(again.guard), again.place.without_line)
-
-
 def without_values(guard: str) -> str:
     """Return a guard without values: ``self.k == 0`` and ``self.k == 1`` fail for one reason."""
     return _VALUE.sub("VALUE", guard)
 
 
 def _causes(
-    base: Mapping[tuple[str, str], _Cause],
-    head: Mapping[tuple[str, str], _Cause],
+    base: Sequence[_Cause],
+    head: Sequence[_Cause],
+    identity: Callable[[_Cause], tuple[str, str]],
     text: Callable[[_Cause], str],
 ) -> Iterator[CompilationDifference]:
-    """Yield the causes that one side alone has, those of the head first."""
-    for key, cause in head.items():
-        if key not in base:
+    """Yield the causes that one side alone has, those of the head first.
+
+    Args:
+        base: causes of the base.
+        head: causes of the head.
+        identity: returns what two commits have in common of a cause.
+        text: returns a cause in words.
+    """
+    of_base = {identity(cause): cause for cause in base}
+    of_head = {identity(cause): cause for cause in head}
+    for key, cause in of_head.items():
+        if key not in of_base:
             yield CompilationDifference(f"new {text(cause)}", cause.place)
-    for key, cause in base.items():
-        if key not in head:
+    for key, cause in of_base.items():
+        if key not in of_head:
             yield CompilationDifference(f"vanished {text(cause)}", cause.place)
+
+
+def _identity_of_break(graph_break: GraphBreak) -> tuple[str, str]:
+    return graph_break.reason, graph_break.place.without_line
+
+
+def _break_text(graph_break: GraphBreak) -> str:
+    return f"graph break at {graph_break.place} ({units.cut(graph_break.reason, LONGEST_REASON)})"
+
+
+def _identity_of_recompilation(recompilation: Recompilation) -> tuple[str, str]:
+    return without_values(recompilation.guard), recompilation.place.without_line
+
+
+def _recompilation_text(recompilation: Recompilation) -> str:
+    place = recompilation.place
+    guard = units.cut(recompilation.guard, LONGEST_REASON)
+    return f"recompilation of {place.function} at {place} ({guard} fails)"

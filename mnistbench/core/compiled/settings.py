@@ -55,7 +55,9 @@ def settings_text(arguments: Mapping[str, Any]) -> str:
     Empty for none and for the mode ``default``. Options, and a backend that is a function, are left
     out.
     """
-    mode, dynamic, backend = (arguments.get(name) for name in ("mode", "dynamic", "backend"))
+    mode = arguments.get("mode")
+    dynamic = arguments.get("dynamic")
+    backend = arguments.get("backend")
     settings = [mode] if mode and mode != DEFAULT_MODE else []
     if dynamic is not None:
         settings.append("dynamic" if dynamic else "static")
@@ -92,7 +94,9 @@ def check_arguments(arguments: object) -> None:
     for name in arguments:
         if name not in _ARGUMENTS:
             raise ValueError(f"has {name!r}; choose of {', '.join(_ARGUMENTS)}")
-    mode, backend, options = (arguments.get(name) for name in ("mode", "backend", "options"))
+    mode = arguments.get("mode")
+    backend = arguments.get("backend")
+    options = arguments.get("options")
     if mode is not None and mode not in MODES:
         raise ValueError(f"has the mode {mode!r}; choose of {', '.join(MODES)}")
     for name, values in (("dynamic", (True, False, None)), ("fullgraph", (True, False))):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mnistbench.core.compiled.compilation import BACKWARD_PART, FORWARD_PART
-from mnistbench.core.operation import (
+from mnistbench.core.compiled.names import (
     COMPILED,
     COMPILED_CALL,
     COMPILED_REGION,
@@ -19,9 +19,9 @@ from mnistbench.core.operation import (
     FUSED,
     GRAPH_PREFIX,
     OTHER_KERNELS,
-    Scope,
     compiled_name,
 )
+from mnistbench.core.operation import Scope
 from mnistbench.events.model import OPERATION, RANGE, DeviceEvent, ThreadEvent, Trace
 
 #: The function of autograd that runs a compiled function, and its node for the backward part.

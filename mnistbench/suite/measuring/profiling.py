@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -23,20 +23,26 @@ from torch.nn.modules import module as hooks
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.compiled.compilation import Compilation
+from mnistbench.core.compiled.names import COMPILED
 from mnistbench.core.errors import UsageError
-from mnistbench.core.operation import COMPILED, ITERATION, MODEL, MODULE, NO_MODULE, PHASE
+from mnistbench.core.operation import (
+    ITERATION,
+    MODEL,
+    MODULE,
+    NO_MODULE,
+    PHASE,
+)
 from mnistbench.core.record import OpTable
 from mnistbench.events.from_profiler import operation_table, trace_of
 from mnistbench.measuring.calls import Call
-from mnistbench.measuring.provider import CallProfile
+from mnistbench.measuring.provider import CallProfile, imported_provider
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.suite.measuring.case import Case, synchronizer
-from mnistbench.suite.measuring.compilation import (
+from mnistbench.suite.measuring.observing import (
     Observed,
-    has_compiled,
+    first_calls,
     observed_if,
     runs_eagerly,
-    with_times,
 )
 from mnistbench.suite.workloads.step import Inference, Step
 
@@ -116,7 +122,7 @@ def profile_warm(
     device = case.params.device
     activities = activities_of(device, view)
     profiler_ns = cost_per_call(tuple(activities))
-    with observed_if(is_compiled(case), case, MODEL) as compiled:
+    with observed_if(has_compiled_code(case), case, MODEL) as observed:
         case.reset()
         for _ in range(WARMUP_ITERATIONS):
             case()
@@ -127,16 +133,18 @@ def profile_warm(
             shapes=shapes,
             dropped=1,  # in which the profiler creates its buffers
             dropped_after=int(communicates),
-            is_compiled=compiled is not None,
+            is_compiled=observed is not None,
         )
-    return WarmProfile(profiler, device, view, profiler_ns, compiled)
+    return WarmProfile(profiler, device, view, profiler_ns, observed)
 
 
-def is_compiled(case: Case) -> bool:
+def has_compiled_code(case: Case) -> bool:
     """Return whether torch.compile compiles code of a case; a model may do so by itself."""
     if runs_eagerly():
         return False
-    return case.params.compile or (has_compiled() and operations_of(case)[1])
+    if case.params.compile:
+        return True
+    return imported_provider().compilations() > 0 and operations_of(case)[1]
 
 
 def operations_of(run: Callable[[], object]) -> tuple[bool, bool]:
@@ -182,7 +190,7 @@ def profile_call(
             activities=activities, record_shapes=shapes, profile_memory=True
         )
         with (
-            observed_if(is_compiled, run_once, NO_MODULE) as compiled,
+            observed_if(is_compiled, run_once, NO_MODULE) as observed,
             started(profiler),
             contextlib.nullcontext() if is_compiled else marked_calls(),
         ):
@@ -192,11 +200,11 @@ def profile_call(
                     for _ in range(loops):
                         run()
                     synchronizer(torch.device(device))()
-        profile = WarmProfile(profiler, device, view, profiler_ns, compiled)
+        profile = WarmProfile(profiler, device, view, profiler_ns, observed)
         tables.append(profile.table().of_one_call(loops))
-        compilation = compiled.compilation if compiled else None
+        compilation = observed.compilation if observed else None
     if compilation:
-        compilation = with_times(compilation, run_once)
+        compilation = replace(compilation, **vars(first_calls(run_once)))
     return CallProfile(tuple(tables), compilation)
 
 

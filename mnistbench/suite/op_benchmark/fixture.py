@@ -7,7 +7,6 @@ standard ones.
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
@@ -20,7 +19,6 @@ import torch
 
 from mnistbench.compare.criteria import thresholds_of
 from mnistbench.core import units
-from mnistbench.core.compiled.compilation import CompileTime
 from mnistbench.core.errors import UsageError, first_line
 from mnistbench.core.machine import gc_paused
 from mnistbench.core.operation import UNATTRIBUTED
@@ -29,15 +27,15 @@ from mnistbench.core.record import KEY, CaseRecord, OpTable, nanoseconds, thin
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
 from mnistbench.pytest_plugin.session import SESSION, timing_of
 from mnistbench.suite.measuring.case import Case, build, fork_random, on_device, thread_count
-from mnistbench.suite.measuring.compilation import (
-    empty_cache,
-    forget_compiled,
-    logged,
-    timed_call,
-    with_times,
-)
+from mnistbench.suite.measuring.compile_log import logged
 from mnistbench.suite.measuring.device_timing import event_ns
 from mnistbench.suite.measuring.environment import resolve_devices
+from mnistbench.suite.measuring.observing import (
+    FirstCompiledCalls,
+    called_again,
+    empty_cache,
+    first_calls,
+)
 from mnistbench.suite.measuring.profiling import profile_first_call, profile_warm, views_of
 from mnistbench.suite.op_benchmark.cases import CASES, PARAMETERS, WORKLOAD
 from mnistbench.suite.workloads.workload import Workload, params_of
@@ -49,9 +47,6 @@ NOTED_SHARE = 0.10
 #: Iterations timed by events on an accelerator, after the rounds; fewer for a whole epoch.
 EVENT_CALLS = 20
 EVENT_CALLS_OF_AN_EPOCH = 3
-
-#: An address in the text of an object, a function or a container of them.
-_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
 
 class OpBenchmark:
@@ -201,16 +196,6 @@ class OpBenchmark:
 
 
 @dataclass(frozen=True)
-class FirstCompiledCalls:
-    """The first calls of a compiled case: with an empty cache, and with the filled one."""
-
-    cold: CompileTime
-    warm: CompileTime
-    cache_hits: int  # graphs, in the second of both
-    cache_misses: int
-
-
-@dataclass(frozen=True)
 class Timed:
     """Results of the timed passes of a case."""
 
@@ -218,8 +203,7 @@ class Timed:
     device_ns: tuple[int, ...] = ()  # single iterations on the accelerator's clock; empty on a CPU
     # Operations of the first iteration.
     first_call: OpTable | None = field(default=None, repr=False)
-    # First calls of a compiled case, and what the cache had in the second one.
-    compiled: FirstCompiledCalls | None = None
+    compiled: FirstCompiledCalls | None = None  # of a compiled case
 
 
 def time_case(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool) -> Timed:
@@ -232,7 +216,7 @@ def time_case(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool)
         benchmark(case)
         return Timed()
     first_call = None
-    first_calls = None
+    compiled = None
     has_own_cache = cold and case.runner is not None and case.params.compile
     with empty_cache() if has_own_cache else nullcontext():
         if case.runner is not None:
@@ -240,7 +224,8 @@ def time_case(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool)
                 with logged() as log:
                     first_call = profile_first_call(case, first_of_process=first_of_process)
                 if has_own_cache:
-                    first_calls = _first_calls(case, log.time(first_call.iteration_ns[0]))
+                    case.reset()
+                    compiled = called_again(log.time(first_call.iteration_ns[0]), case)
             for _ in range(WARMUP_ITERATIONS):
                 case()
             case.reset()
@@ -252,16 +237,7 @@ def time_case(case: Case, benchmark: Any, *, cold: bool, first_of_process: bool)
             raise
         rounds_ns = tuple(map(nanoseconds, benchmark.stats.stats.data))
         device_ns = device_times(case)
-    return Timed(rounds_ns, device_ns, first_call, first_calls)
-
-
-def _first_calls(case: Case, cold: CompileTime) -> FirstCompiledCalls:
-    """Compile a case again, with the cache that its first call has filled."""
-    forget_compiled()
-    case.reset()
-    warm, log = timed_call(case)
-    hits, misses = log.cache
-    return FirstCompiledCalls(cold, warm, hits, misses)
+    return Timed(rounds_ns, device_ns, first_call, compiled)
 
 
 def device_times(case: Case) -> tuple[int, ...]:
@@ -304,11 +280,12 @@ def operation_tables(config: pytest.Config, case: Case, timed: Timed) -> dict[st
             compilation = profile.observed.compilation
     if compilation is None:
         return {"operation_tables": tables}
-    if timed.compiled:
-        compilation = replace(compilation, **vars(timed.compiled))
-    else:  # the model compiles itself: its first call had the cache of earlier runs
-        compilation = with_times(compilation, case)
-    return {"operation_tables": tables, "compilation": compilation}
+    # If the model compiles itself, its first call had the cache of earlier runs.
+    calls = timed.compiled or first_calls(case)
+    return {
+        "operation_tables": tables,
+        "compilation": replace(compilation, **vars(calls)),
+    }
 
 
 def training_scalars(config: pytest.Config, case: Case, timed: Timed) -> dict[str, Any]:
@@ -386,6 +363,6 @@ def _same_in_each_process(value: object, name: str, position: int) -> str:
     In place of one with an address this is a name, or the position, as in pytest's ids.
     """
     text = str(value)
-    if not _ADDRESS.search(text):
+    if units.without_addresses(text) == text:
         return text
     return str(getattr(value, "__qualname__", f"{name}{position}"))

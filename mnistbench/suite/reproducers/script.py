@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from mnistbench.core import units
+from mnistbench.core.compiled.names import FUSED
 from mnistbench.core.errors import RecordError
 from mnistbench.core.files import Limit, read_limited
-from mnistbench.core.operation import FUSED
 from mnistbench.gate.words import BASE, HEAD
 
 #: Scripts of calls with hundreds of tensors have some 100 kB.

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mnistbench.core.operation import FUSED, OpKey
+from mnistbench.core.compiled.names import FUSED
+from mnistbench.core.operation import OpKey
 from mnistbench.gate.processes.messages import CaptureJob
 from mnistbench.gate.processes.sides.session import TakenCase, run_tests
 from mnistbench.gate.processes.sides.side import CaseError, Side
+from mnistbench.measuring.provider import imported_provider
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
-from mnistbench.suite.measuring.compilation import has_compiled, run_eagerly, runs_eagerly
+from mnistbench.suite.measuring.observing import run_eagerly, runs_eagerly
 from mnistbench.suite.reproducers.capture import capture as capture_calls
 from mnistbench.suite.reproducers.script import VALUES
 
@@ -71,7 +73,7 @@ def capture(job: CaptureJob, say: Callable[..., None]) -> None:
 def _eager_keys(keys: Iterable[Sequence[str]]) -> list[OpKey]:
     """Return the rows of eager operations: of a fused kernel those that it computes.
 
-    A kernel that names not all of its modules may compute operations of any.
+    Those of operations and modules that the kernel's row does not name are left out.
     """
     eager: dict[OpKey, None] = {}
     for name, phase, module in keys:
@@ -102,7 +104,7 @@ def _rows(side: Side, case: TakenCase, keys: set[Any], iterations: int) -> Any:
                 side_case.prepare()
                 side_case()
                 side_case.finish()
-            if has_compiled() and not runs_eagerly():
+            if imported_provider().compilations() and not runs_eagerly():
                 stack.enter_context(run_eagerly())
         with side_case.marked() as run:
             return capture_calls(run, contextlib.nullcontext(), keys, side_case.device)

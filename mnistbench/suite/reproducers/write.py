@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mnistbench.core.compiled.names import COMPILED, LOOKUP
 from mnistbench.core.errors import MnistbenchError
-from mnistbench.core.operation import COMPILED, LOOKUP
 from mnistbench.gate.decide.statistics.quantities import Quantity
 from mnistbench.gate.decide.verdict.decision import Decision
 from mnistbench.gate.decide.verdict.estimates import as_shown

@@ -7,15 +7,14 @@ import trace_builders as build
 from kineto_builders import KinetoEvent, fields
 
 from mnistbench.core.compiled.compilation import BACKWARD_PART, FORWARD_PART
-from mnistbench.core.operation import (
+from mnistbench.core.compiled.names import (
     COMPILED,
     COMPILING,
     LOOKUP,
     OTHER_KERNELS,
-    OUTSIDE,
-    RUNTIME,
     compiled_name,
 )
+from mnistbench.core.operation import OUTSIDE, RUNTIME
 from mnistbench.events import analysis, from_profiler
 from mnistbench.events.linking.compiled import KernelCall, name_compiled
 from mnistbench.events.linking.links import link

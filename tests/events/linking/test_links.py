@@ -3,7 +3,7 @@
 import pytest
 import trace_builders as build
 
-from mnistbench.core.operation import COMPILED
+from mnistbench.core.compiled.names import COMPILED
 from mnistbench.events import analysis
 
 

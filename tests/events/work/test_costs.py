@@ -12,7 +12,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from trace_builders import Of, op
 
-from mnistbench.core.operation import UNATTRIBUTED, compiled_name
+from mnistbench.core.compiled.names import compiled_name
+from mnistbench.core.operation import UNATTRIBUTED
 from mnistbench.events.analysis import analyse
 from mnistbench.events.work import costs as reasons
 from mnistbench.events.work.arguments import NO_RULE, NOT_RECORDED

@@ -88,6 +88,7 @@ def surveyed(files={}, longest_s=0.01, **changes):
         "look_ns": 0,
         "look_loops": 0.0,
         "peak_bytes": 0,
+        "compile_ns": 0,
         "implementations": {},
         "facts": {},
         "outlives": "",

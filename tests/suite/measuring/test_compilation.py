@@ -16,17 +16,16 @@ from torch import Tensor, library, nn
 from torch.profiler import ProfilerActivity, record_function
 
 from mnistbench.core.compiled.compilation import BACKWARD_PART, FORWARD_PART, Compilation
-from mnistbench.core.operation import COMPILED, COMPILING, FUSED, ITERATION, LOOKUP, MODEL
-from mnistbench.core.record import OpTable
-from mnistbench.suite.measuring.compilation import (
-    CompilationLog,
-    compile_times,
-    empty_cache,
-    logged,
-    observed,
-    observed_if,
-    with_times,
+from mnistbench.core.compiled.names import (
+    COMPILED,
+    COMPILING,
+    FUSED,
+    LOOKUP,
 )
+from mnistbench.core.operation import ITERATION, MODEL
+from mnistbench.core.record import OpTable
+from mnistbench.suite.measuring.compile_log import CompilationLog, logged
+from mnistbench.suite.measuring.observing import empty_cache, first_calls, observed, observed_if
 from mnistbench.suite.measuring.profiling import WarmProfile, forward_range, started
 
 pytestmark = [
@@ -304,16 +303,15 @@ def test_first_calls_with_an_empty_and_with_a_filled_cache() -> None:
         function(values).backward()
 
     before = settings()
-    cold, warm, (hits, misses) = compile_times(run)
+    calls = first_calls(run)
     assert settings() == before
-    for time in (cold, warm):
+    for time in (calls.cold, calls.warm):
         assert min(time.tracing_ns, time.backend_ns, time.run_ns) > 0
         parts = time.tracing_ns + time.backend_ns + time.build_ns + time.run_ns
         assert time.total_ns == parts
-    assert cold.build_ns > warm.build_ns == 0
-    assert hits > 0
-    assert misses == 0
-    assert with_times(Compilation(), run).cold is not None
+    assert calls.cold.build_ns > calls.warm.build_ns == 0
+    assert calls.cache_hits > 0
+    assert calls.cache_misses == 0
 
 
 def test_cuda_graphs_are_skipped_on_a_cpu() -> None:

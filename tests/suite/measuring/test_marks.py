@@ -15,7 +15,7 @@ from torch_builders import tiny_params, tiny_workload
 
 from mnistbench.core.operation import NO_MODULE
 from mnistbench.suite.measuring.case import Case, build
-from mnistbench.suite.measuring.compilation import logged
+from mnistbench.suite.measuring.compile_log import logged
 from mnistbench.suite.measuring.profiling import (
     LOSS,
     in_ranges,
@@ -126,6 +126,6 @@ def test_marks_do_not_break_the_graph_of_a_model_that_compiles_itself() -> None:
         torch.compiler.reset()
         with logged() as log, marks:
             model(torch.ones(2, 4))
-        assert log.has_compiled
+        assert log.time(0).compile_ns > 0  # something was compiled
         assert log.compilation().breaks == ()
     torch.compiler.reset()

@@ -40,15 +40,23 @@ def compilations_of_cases(
     return {case: differences for case, differences in found.items() if differences}
 
 
-def differences_of_cases(header: GateHeader, trials: Sequence[Trial]) -> dict[str, tuple[str, ...]]:
+def differences_of_cases(
+    header: GateHeader,
+    trials: Sequence[Trial],
+    compilations: Mapping[str, Sequence[CompilationDifference]],
+) -> dict[str, tuple[str, ...]]:
     """Return the exact differences of each case: in the last trial, and in the survey.
 
     The survey shows implementations of operations, and peak memory.
+
+    Args:
+        header: of the gate.
+        trials: of its first stage.
+        compilations: what :func:`compilations_of_cases` returns for the trials.
     """
     last = {case: builds[0] for trial in trials for case, builds in trial.cases.items()}
     counted = {case: _counted_differences(build) for case, build in last.items()}
     sides = header.sides
-    compilations = compilations_of_cases(trials)
     differences_of = {
         case: (
             *(difference.text for difference in compilations.get(case, ())),

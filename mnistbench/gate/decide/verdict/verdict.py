@@ -182,12 +182,13 @@ def conclude(recorded: Recorded, options: JudgeOptions) -> Verdict:
         for case, trial_builds in trial.cases.items():
             builds[case] += trial_builds
     first_stage = [trial for trial in recorded.trials if trial.stage == raw_samples.FIRST_STAGE]
+    compilations = compilations_of_cases(first_stage)
     return Verdict(
         recorded=recorded,
         options=options,
         decision=united(decisions) if recorded.shards else decisions[0],
-        exact_differences=differences_of_cases(header, first_stage),
-        compilations=compilations_of_cases(first_stage),
+        exact_differences=differences_of_cases(header, first_stage, compilations),
+        compilations=compilations,
         different=tuple(case for case in header.labels if _differ(case, builds[case], header)),
         not_finite={
             case: sides

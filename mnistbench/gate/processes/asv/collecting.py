@@ -10,7 +10,6 @@ import functools
 import importlib
 import importlib.util
 import itertools
-import re
 import sys
 import types
 from collections import Counter
@@ -26,9 +25,6 @@ from mnistbench.gate.processes.asv.suites import AsvSuite, suite_of
 
 #: Most characters of a parameter in the name of a test.
 _LONGEST = 60
-
-#: The address of an object.
-_ADDRESS = re.compile(r" at 0x[\da-fA-F]+")
 
 
 class AsvSuites:
@@ -178,7 +174,7 @@ def _names_of_parameters(axes: Sequence[Sequence[str]]) -> list[str]:
 
 def _short(text: str) -> str:
     """Return the text of a parameter on a line, without addresses."""
-    return units.cut(" ".join(_ADDRESS.sub("", text).split()), _LONGEST)
+    return units.cut(" ".join(units.without_addresses(text).split()), _LONGEST)
 
 
 def _numbered(names: Sequence[str]) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from changed_projects import SECOND, edited
 
+pytestmark = pytest.mark.usefixtures("torch")
+
 #: Called by the second test: compiled by Dynamo without Inductor, which needs a compiler of C++.
 COMPILED = """
 ## pkg/b.py
