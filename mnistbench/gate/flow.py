@@ -20,9 +20,14 @@ from mnistbench.gate.decide.verdict.verdict import Verdict, check_accepted_cases
 from mnistbench.gate.environments.interpreters import Interpreters, interpreters
 from mnistbench.gate.explain.profiles import profiles_of
 from mnistbench.gate.measure.budget import Budget, SurveyedTimes, longest_first_call_s
-from mnistbench.gate.measure.rounds import Rounds, efforts_of, trials_at_once
+from mnistbench.gate.measure.rounds import (
+    Rounds,
+    efforts_of,
+    trials_at_once,
+    with_slow_compilations,
+)
 from mnistbench.gate.measure.two_stages import TwoStages
-from mnistbench.gate.options import MIN_TRIALS, GateOptions
+from mnistbench.gate.options import MIN_TRIALS, TRIALS, GateOptions
 from mnistbench.gate.processes.messages import ALL_ITERATIONS
 from mnistbench.gate.processes.starting import GateError, Setup, stage_home
 from mnistbench.gate.samples.raw_samples import (
@@ -115,13 +120,17 @@ def prepared(
         check_accepted_cases(options.accept, header)
         options = budget.limits = options.with_marks(header.sides)
         efforts = ALL_ITERATIONS
+        plan = sides.plan
         if cases := header.sides.common:
             budget.at_once = trials_at_once(sides.plan, header.sides)
             budget.surveyed = SurveyedTimes.of(sides.plan, header.sides)
             efforts = efforts_of(options, budget, cases, min_trials)
+            plan = with_slow_compilations(
+                plan, header.sides, budget, efforts, max(TRIALS, min_trials), options.once
+            )
         path = create_in(options.storage, options.shard.prefix, header)
         measured = Recorded(path, header, [])
-        rounds = Rounds(sides.plan, budget, measured, log, progress, seed, efforts)
+        rounds = Rounds(plan, budget, measured, log, progress, seed, efforts)
         yield PreparedGate(options, rounds, sides.code)
 
 

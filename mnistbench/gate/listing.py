@@ -267,6 +267,14 @@ class Listings:
         }
         return {node_id: both for node_id, both in times.items() if any(both)}
 
+    def slower_to_compile(self, threshold: float) -> frozenset[str]:
+        """Return the cases whose first compilation took longer in the head, by at least a share."""
+        return frozenset(
+            node_id
+            for node_id, (base_ns, head_ns) in self.compile_times.items()
+            if head_ns >= (1 + threshold) * base_ns > 0
+        )
+
     @property
     def notes(self) -> dict[str, str]:
         """Node id -> what a reader has to know of it."""

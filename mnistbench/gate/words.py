@@ -40,6 +40,9 @@ MIN_PAIRS = 3
 #: Name of a one-time cost: the first iteration of a case in the process.
 FIRST = "first iteration"
 
+#: Name of a one-time cost: the first call of a compiled case with an empty cache of the compiler.
+COLD = "first call with empty cache"
+
 #: Name of a one-time cost: what has to happen before the first iteration of a case
 #: (fixtures of the test alone, its own code, the build, the setup of the first iteration).
 SETUP = "setup"

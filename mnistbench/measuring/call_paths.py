@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from mnistbench.measuring.functions import name_of_c
+from mnistbench.measuring.functions import name_of_c, without_hash
 
 #: Most paths. Calls on further paths are not counted.
 MAX_PATHS = 20_000
@@ -142,9 +142,9 @@ class _CallCollector:
 def _built_in(function: Any) -> BuiltIn:
     """Return the names of a function or a method of C."""
     module = function.__module__
-    return BuiltIn(
-        function.__qualname__, type(function.__self__).__module__ if module is None else module
-    )
+    if module is None:
+        module = type(function.__self__).__module__
+    return BuiltIn(function.__qualname__, without_hash(module))
 
 
 # ---- Times ---------------------------------------------------------------------------------------

@@ -122,6 +122,10 @@ class Provider:
         """Return a clock of what compilers take in the body, in nanoseconds."""
         return contextlib.nullcontext(lambda: 0)
 
+    def empty_compiler_cache(self) -> AbstractContextManager[object]:
+        """Let compilers have an empty cache in the body; after it everything is compiled anew."""
+        return contextlib.nullcontext()
+
     def run_eagerly(self) -> AbstractContextManager[object]:
         """Run compiled functions as they are written in the body."""
         return contextlib.nullcontext()

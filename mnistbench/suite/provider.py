@@ -129,6 +129,11 @@ class _Torch(Provider):
         with logged() as log:
             yield lambda: log.time(0).compile_ns
 
+    def empty_compiler_cache(self) -> AbstractContextManager[object]:
+        from mnistbench.suite.measuring.observing import empty_cache
+
+        return empty_cache()
+
     def run_eagerly(self) -> AbstractContextManager[object]:
         from mnistbench.suite.measuring.observing import run_eagerly
 

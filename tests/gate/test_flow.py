@@ -155,6 +155,7 @@ class Trials:
         self.running = 0
         self.at_once = 1  # most trials at the same time
         self.cores = []  # of each trial
+        self.compile_ns = {BASE: 0, HEAD: 0}  # of SLOW in the survey
         self.seconds = 0.0  # of the calls of a case in the survey
         self.seconds_of = {}  # node id -> the same of a single case
         self.case_s = {}  # node id -> seconds in a trial, if not ``of_case``
@@ -230,6 +231,7 @@ class Trials:
                 params,
                 seconds=self.seconds_of.get(case, self.seconds),
                 facts=self.facts[side] if case == SLOW else {},
+                compile_ns=self.compile_ns[side] if case == SLOW else 0,
                 memory=None if case == SLOW else {BASE: 1_000, HEAD: 2_000}[side],
             )
             for case, params in self.cases[side].items()
@@ -606,6 +608,26 @@ def test_a_forced_instruction_set_is_another_path_in_the_report(gate, here, tria
     assert text == render(
         report(conclude(raw_samples.load(measured.path), JudgeOptions())), "terminal"
     )
+
+
+@pytest.mark.parametrize(
+    ("base_s", "head_s", "budget_s", "anew"),
+    [
+        (10, 12, None, {SLOW}),  # the threshold of one-time costs is 20 %
+        (10, 11.9, None, set()),
+        (12, 10, None, set()),
+        (0, 10, None, set()),  # not compiled in the base: an exact difference
+        (10, 0, None, set()),
+        (10, 12, 10_000, {SLOW}),
+        (10, 12, 600, set()),
+    ],
+)
+def test_a_slower_compilation_is_repeated_in_each_trial_if_the_budget_is_enough(
+    gate, trials, base_s, head_s, budget_s, anew
+):
+    trials.compile_ns = {BASE: round(1e9 * base_s), HEAD: round(1e9 * head_s)}
+    gate(budget_s=budget_s)
+    assert {plan.compiled_anew for plan, _, _ in trials.started} == {frozenset(anew)}
 
 
 def test_files_of_a_test_and_types_of_its_result_that_differ_are_kept(gate, trials, here, tmp_path):

@@ -375,3 +375,21 @@ def test_a_new_graph_break_is_named_with_its_line(repository):
     assert "is compiled by torch.compile" not in done.stdout  # it was followed
     assert "runs width.py:work (changed)" in done.stdout
     assert not re.search(r"[a-z0-9]{40}", done.stdout.partition("Exact differences:")[2])
+
+
+@pytest.mark.thorough
+def test_a_slower_compilation_is_judged(repository):
+    """Dynamo unrolls the loop; the backend compiles nothing."""
+    traced = COMPILED.replace("compile(work)", 'compile(work, backend="eager")')
+    repository.write("width.py", traced)
+    write_plain_test(repository, COMPILED_TEST)
+    loop = "    for _ in range(300):\n        y = y + 1\n    return y.sum()"
+    repository.write("width.py", traced.replace("    return y.sum()", loop))
+    done = gate(repository, "--trials=8", "--threshold=9900%", "--op-threshold=9900%")
+    assert done.returncode == EXIT_REGRESSED, done.stdout + done.stderr
+    assert re.search(
+        r"^regressed: first call with empty cache \(test_bench.py::test_compiled\), \+\d",
+        done.stdout,
+        re.MULTILINE,
+    )
+    assert "was compiled with an empty cache" not in done.stdout

@@ -2,11 +2,12 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from mnistbench.measuring import call_paths
-from mnistbench.measuring.call_paths import ROOT, BuiltIn, CallPaths, CallTimes
+from mnistbench.measuring.call_paths import ROOT, BuiltIn, CallPaths, CallTimes, _built_in
 
 
 def collected(run):
@@ -233,3 +234,8 @@ def test_a_function_varies_that_is_not_called_equally_often_in_each_iteration():
         times.collect(run)
     functions = (leaf.__code__, sometimes.__code__, BuiltIn("next", "builtins"))
     assert [times.varies(function) for function in functions] == [False, True, False]
+
+
+def test_a_kernel_that_torch_compile_has_built_has_no_hash_in_its_name():
+    kernel = SimpleNamespace(__module__=f"c{'a7' * 25}q.kernel", __qualname__="kernel")
+    assert _built_in(kernel) == BuiltIn("kernel", "generated.kernel")

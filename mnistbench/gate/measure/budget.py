@@ -150,6 +150,7 @@ class SurveyedTimes:
                     [listing.cases[case] for listing in listings],
                     has_one_thread=sides.threads_of(case) == {1} and case not in plan.parallel,
                     has_operations=bool(plan.frameworks),
+                    is_compiled_anew=case in plan.compiled_anew,
                 )
                 for case in sides.common
             },
@@ -157,7 +158,11 @@ class SurveyedTimes:
 
 
 def _surveyed_case(
-    of_sides: Sequence[ListedCase], *, has_one_thread: bool, has_operations: bool
+    of_sides: Sequence[ListedCase],
+    *,
+    has_one_thread: bool,
+    has_operations: bool,
+    is_compiled_anew: bool,
 ) -> SurveyedCase:
     is_plain = all(listed.params.get("phase") == CALL for listed in of_sides)
     is_compiled = any(listed.params.get("compile") for listed in of_sides)
@@ -165,9 +170,10 @@ def _surveyed_case(
     # The survey counts two calls of a plain test; it builds a case of a workload and calls it.
     seconds = sum(listed.seconds for listed in of_sides)
     looks_s = sum(listed.look_ns for listed in of_sides) / 1e9
+    compile_s = sum(listed.compile_ns for listed in of_sides) / 1e9 if is_compiled_anew else 0.0
     return SurveyedCase(
         call_s=looks_s or seconds / 2,
-        build_s=sum(listed.setup_s for listed in of_sides) if is_plain else seconds,
+        build_s=compile_s + (sum(listed.setup_s for listed in of_sides) if is_plain else seconds),
         builds=builds_of(is_plain=is_plain, is_compiled=is_compiled),
         in_blocks=has_one_thread and is_on_cpu and bool(own_cores()),
         has_operations=has_operations,
@@ -439,6 +445,12 @@ class Budget:
             first_s + fresh_s + self.profile_s(again), first_s / (1 - _fresh_share(len(cases)))
         )
         return self.prepared_s + _SPARE * stages_s
+
+    def is_sufficient(self, cases: Sequence[str], efforts: Efforts, trials: int) -> bool:
+        """Whether the budget is expected to be enough for all trials of all cases."""
+        return self.budget_s is None or self.budget_s >= self.sufficient_s(
+            cases, (), efforts, trials
+        )
 
     def parts_s(self) -> dict[str, float]:
         """Return what the time went to; trials at the same time count once."""

@@ -13,7 +13,13 @@ from mnistbench.core import units
 from mnistbench.core.errors import RecordError
 from mnistbench.core.machine import available_bytes, own_cores
 from mnistbench.gate.listing import Listings, reasons_with_cases
-from mnistbench.gate.measure.budget import MAX_AT_ONCE, MIN_EFFORT, Budget, first_efforts
+from mnistbench.gate.measure.budget import (
+    MAX_AT_ONCE,
+    MIN_EFFORT,
+    Budget,
+    SurveyedTimes,
+    first_efforts,
+)
 from mnistbench.gate.options import TRIALS, GateOptions, budget_text
 from mnistbench.gate.processes.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.processes.starting import GateError, TrialPlan, TrialResult, running_trial
@@ -67,6 +73,36 @@ def efforts_of(
             f"--budget {budget_text(sufficient_s)} is expected to be enough for all cases"
         )
     return efforts
+
+
+def with_slow_compilations(
+    plan: TrialPlan,
+    sides: Listings,
+    budget: Budget,
+    efforts: Efforts,
+    trials: int,
+    threshold: float,
+) -> TrialPlan:
+    """Return a plan that compiles anew, in each trial, what the survey of the head compiled slowly.
+
+    One compilation of each side cannot tell a slowdown from noise. If more of them do not fit into
+    the budget, there are none.
+
+    Args:
+        plan: of the trials, without compilations.
+        sides: that were surveyed.
+        budget: of the gate; gets the time of the compilations.
+        efforts: of a trial.
+        trials: of the first stage.
+        threshold: smallest slowdown that matters, as a share.
+    """
+    usual = budget.surveyed
+    compiling = replace(plan, compiled_anew=sides.slower_to_compile(threshold))
+    budget.surveyed = SurveyedTimes.of(compiling, sides)
+    if budget.is_sufficient(sides.common, efforts, trials):
+        return compiling
+    budget.surveyed = usual
+    return plan
 
 
 @dataclass(frozen=True)

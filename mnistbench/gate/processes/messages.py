@@ -113,6 +113,7 @@ class TrialJob(Job):
     parameters: Mapping[str, str] = field(default_factory=dict)  # of the survey, by node id
     efforts: Sequence[float] = ALL_ITERATIONS
     touched_bytes: int = 0  # of the heap, before the process measures
+    compiled_anew: Sequence[str] = ()  # node ids of cases that are called with an empty cache, too
     collects_paths: bool = False  # in place of times: the call paths of each case
 
 

@@ -179,6 +179,8 @@ class TrialPlan:
     parameters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Node ids of cases that use more than one core, on a side or on both.
     parallel: frozenset[str] = frozenset()
+    # Node ids of cases that each trial calls with an empty cache of the compiler, too.
+    compiled_anew: frozenset[str] = frozenset()
     touched_bytes: int = MIN_TOUCHED_BYTES  # of the heap, before a process measures
     limit_s: float = PATIENCE_S  # longest time without a message from a process, seconds
 
@@ -227,6 +229,7 @@ def running_trial(
                     cores=cores,
                     frameworks=plan.frameworks,
                     parallel=sorted(plan.parallel),
+                    compiled_anew=sorted(plan.compiled_anew),
                     parameters=plan.parameters.get(side, {}),
                     efforts=efforts,
                     touched_bytes=plan.touched_bytes,

@@ -183,6 +183,17 @@ def _left_out(rows: Rows) -> Iterable[tuple[str, str]]:
         yield rows.names[case], f"left out: {why}"
 
 
+def _compiled_once(base_ns: int, head_ns: int, threshold: float) -> str:
+    """Return what is known of compilations that the trials do not repeat."""
+    times = (
+        f"was compiled with an empty cache in {units.duration(base_ns)} -> "
+        f"{units.duration(head_ns)}, timed once and not judged"
+    )
+    if head_ns < (1 + threshold) * base_ns:
+        return times
+    return f"{times}, because more compilations do not fit into --budget"
+
+
 def _thresholds_of_marks(options: JudgeOptions) -> Iterable[tuple[str, str]]:
     """Yield the thresholds of marks that are not those of the gate."""
     for case, mark in options.of_marks.items():
@@ -213,10 +224,10 @@ def _notes_of_cases(rows: Rows) -> Iterable[list[tuple[str, str]]]:
         for case, text in _thresholds_of_marks(verdict.options)
     ]
     yield [(names[case], note) for case, note in sides.notes.items()]
-    compiled = "was compiled with an empty cache in {} -> {}, timed once and not judged"
     yield [
-        (names[case], compiled.format(*map(units.duration, times)))
+        (names[case], _compiled_once(*times, verdict.options.once))
         for case, times in sides.compile_times.items()
+        if case not in verdict.compiled_anew
     ]
     yield [(names[case], what) for case, what in sides.outlives.items()]
     types = units.counted_names(

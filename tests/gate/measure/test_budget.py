@@ -282,8 +282,22 @@ def test_the_time_of_a_trial_follows_from_the_calls_of_the_survey(case, efforts,
 def test_fixtures_of_both_sides_count_in_a_trial():
     params = {"phase": CALL, "device": "cpu", "threads": 1}
     listed = ListedCase("t", params, seconds=4.0, setup_s=1.5)
-    case = _surveyed_case([listed, listed], has_one_thread=False, has_operations=False)
+    case = _surveyed_case(
+        [listed, listed], has_one_thread=False, has_operations=False, is_compiled_anew=False
+    )
     assert case.trial_s(LEAST) == pytest.approx(2 * 1.5 + SurveyedCase(4.0).trial_s(LEAST))
+
+
+def test_repeated_compilations_of_both_sides_count_in_a_trial():
+    params = {"phase": CALL, "device": "cpu", "threads": 1}
+    listed = ListedCase("t", params, seconds=4.0, compile_ns=10_000_000_000)
+    once, each_time = (
+        _surveyed_case(
+            [listed, listed], has_one_thread=False, has_operations=False, is_compiled_anew=anew
+        ).trial_s(LEAST)
+        for anew in (False, True)
+    )
+    assert each_time - once == pytest.approx(2 * 10)
 
 
 def test_times_of_trials_replace_those_of_the_survey():

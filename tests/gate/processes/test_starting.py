@@ -334,6 +334,7 @@ result_of_side({
             "gate": os.getpid(),
             "frameworks": ["torch"],
             "parallel": ["t.py::t"],
+            "compiled_anew": [],
             "parameters": {"t.py::t": side},
             "touched_bytes": 64 * 2**20,
             "collects_paths": False,

@@ -65,7 +65,7 @@ from mnistbench.gate.samples.case_profile import (
     ProfiledFunction,
 )
 from mnistbench.gate.samples.raw_samples import End
-from mnistbench.gate.words import ALL_CASES, BASE, CPU, HEAD, WALL
+from mnistbench.gate.words import ALL_CASES, BASE, COLD, CPU, HEAD, WALL
 from mnistbench.judging.kinds import ITERATION, MEAN
 from mnistbench.judging.verdicts import (
     BROKEN,
@@ -263,6 +263,32 @@ def test_what_occurs_once_has_a_table_and_a_sentence():
         text,
         re.MULTILINE,
     )
+
+
+@pytest.mark.parametrize(
+    ("times_s", "once", "note"),
+    [
+        ((4, 4.2), {}, "in 4.00 s -> 4.20 s, timed once and not judged"),
+        (
+            (4, 8),
+            {},
+            (
+                "in 4.00 s -> 8.00 s, timed once and not judged, because more compilations do "
+                "not fit into --budget"
+            ),
+        ),
+        ((4, 8), {(COLD, CASE): (4_000_000_000, 1.0)}, None),
+    ],
+)
+def test_a_compilation_that_is_not_judged_is_noted(times_s, once, note):
+    compile_ns = {CASE: tuple(round(1e9 * time_s) for time_s in times_s)}
+    verdict = concluded(Measured(), 8, once=once, compile_ns=compile_ns)
+    notes = [
+        line.partition(": was compiled with an empty cache ")[2]
+        for line in rendered(verdict, "terminal", 3).splitlines()
+        if "was compiled" in line
+    ]
+    assert notes == ([note] if note else [])
 
 
 def test_without_costs_there_is_no_sentence_about_them(scenes):

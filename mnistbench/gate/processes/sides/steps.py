@@ -30,7 +30,8 @@ from mnistbench.gate.processes.messages import ALL_ITERATIONS, Efforts
 from mnistbench.gate.processes.sides.case import SideCase
 from mnistbench.gate.processes.sides.side import Side
 from mnistbench.gate.processes.sides.turns import Turns, in_pairs
-from mnistbench.gate.words import FIRST, SETUP
+from mnistbench.gate.words import COLD, FIRST, SETUP
+from mnistbench.measuring.provider import imported_provider
 from mnistbench.measuring.timing import WARMUP_ITERATIONS, Clock, Sample, with_queue
 
 #: A call that takes longer, in nanoseconds, is not repeated to find out how long it takes.
@@ -86,6 +87,16 @@ class SideRun:
             finally:
                 self.case.finish()
 
+    def run_with_empty_cache(self) -> None:
+        """Call the case with an empty cache of the compiler, and count what the call takes."""
+        with self.side.errors_named(), imported_provider().empty_compiler_cache():
+            self.case.prepare()
+            try:
+                with self.side.counted(COLD, self.node_id):
+                    self.case.clocked()
+            finally:
+                self.case.finish()
+
     def _clocked(self) -> Sample:
         """Run the work of an iteration, without what precedes and follows it."""
         with self.counted(FIRST):
@@ -133,6 +144,7 @@ def measure(
     efforts: Efforts = ALL_ITERATIONS,
     *,
     shares_core: bool,
+    is_compiled_anew: bool = False,
 ) -> Measured:
     """Build a case, time and profile it in lockstep with the other side.
 
@@ -143,6 +155,7 @@ def measure(
         coin: decides which side begins a pair.
         efforts: of this build.
         shares_core: a case with one thread has one core, the same on both sides.
+        is_compiled_anew: call it with an empty cache of the compiler, too.
 
     Raises:
         SideError: the code of the side raises.
@@ -150,6 +163,8 @@ def measure(
     """
     steps = Lockstep(side_run, turns, order, coin)
     steps.build()
+    if is_compiled_anew:
+        steps.compile_anew()
     call_ns = steps.warm_up()
     iteration_ns = steps.calibrate(call_ns, efforts.timed)
     outcome = steps.read_outcome()
@@ -193,6 +208,11 @@ class Lockstep:
         """In turn: build the case."""
         for _ in self._turns.of(self._order):
             self._side_run.build()
+
+    def compile_anew(self) -> None:
+        """In turn: call the case with an empty cache of the compiler."""
+        for _ in self._turns.of(self._order):
+            self._side_run.run_with_empty_cache()
 
     def warm_up(self) -> int:
         """In turn: run the first iterations.

@@ -243,6 +243,7 @@ class _Trial:
                     self._coin,
                     Efforts(timed * share, profiled * share),
                     shares_core=bool(self._cores),
+                    is_compiled_anew=case.node_id in self._job.compiled_anew,
                 )
             )
             gc.collect()

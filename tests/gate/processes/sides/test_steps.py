@@ -1,5 +1,6 @@
 """One side of a case is built, timed and profiled at its turns."""
 
+import contextlib
 import functools
 import gc
 import itertools
@@ -22,8 +23,9 @@ from mnistbench.gate.processes.sides import steps
 from mnistbench.gate.processes.sides.case import SideCase
 from mnistbench.gate.processes.sides.side import Side, SideError
 from mnistbench.gate.processes.sides.steps import SideRun
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.words import BASE, COLD, FIRST, HEAD
 from mnistbench.measuring import timing
+from mnistbench.measuring.provider import Provider
 from mnistbench.measuring.timing import Clock, Sample
 from mnistbench.suite.measuring.case import build
 from mnistbench.suite.measuring.profiling import profile
@@ -488,6 +490,36 @@ def test_the_build_of_a_case_is_a_part_of_its_setup_until_its_first_iteration(cl
         side_run.run_case()
     assert side.once["setup"] == {"t.py::t": pytest.approx(30_000_000, rel=0.01)}
     assert side.once["first iteration"] == {"t.py::t": pytest.approx(10_000_000, rel=0.01)}
+
+
+def test_a_call_with_an_empty_cache_is_a_cost_of_its_own(clocks, monkeypatch):
+    calls = []
+
+    class Compiling(Provider):
+        @contextlib.contextmanager
+        def empty_compiler_cache(self):
+            calls.append("empty")
+            yield
+            calls.append("filled")
+
+    monkeypatch.setattr(steps, "imported_provider", Compiling)
+    clocks.prepare = lambda: calls.append("prepare")
+    clocks.finish = lambda: calls.append("finish")
+    side = Side("head", Path(), Path(), "")
+    turns = Alone("head")
+    steps.measure(
+        SideRun(side, clocks, "t.py::t"),
+        turns,
+        (BASE, HEAD),
+        coin(),
+        shares_core=True,
+        is_compiled_anew=True,
+    )
+    assert calls[:4] == ["empty", "prepare", "finish", "filled"]
+    assert calls.count("empty") == 1
+    assert turns.turns[:3] == [[BASE, HEAD]] * 3  # build, compile, warm up
+    for cost in (COLD, FIRST):
+        assert side.once[cost] == {"t.py::t": pytest.approx(10_000_000, rel=0.01)}
 
 
 class Queueing(Clocked):
