@@ -19,7 +19,7 @@ are, and compares the rows of their operation tables with those of the first run
 ``injections`` runs ``mnistbench gate --base HEAD~1`` for each change, and looks for the injected
 line among the likely causes.
 
-``same-code`` runs gates over commits that change comments only.
+``same-code`` runs gates over commits that change comments only, each of one case in turn.
 
 ``cost`` runs the gate over one change, with compiled and with uncompiled models in turn.
 
@@ -116,6 +116,9 @@ UNRELATED: Mapping[str, Edits] = {
         ("bench/test_sum.py", "", "def test_sum(benchmark):\n    benchmark(sum, range(100))\n")
     ],
 }
+
+#: The cases of ``same-code``, as ``-k`` selects them.
+SAME_CASES = ("lenet", "conv", "transformer", "gated", PLAIN)
 
 #: Lines of models.py before which ``same-code`` inserts a comment, in turn. The first ones move all
 #: models; the last ones are within the forward pass of one.
@@ -660,14 +663,18 @@ def injection_lines(results: Results, known: Mapping[str, Injection]) -> Iterato
 
 def same_code(setting: Setting, number: int) -> None:
     clone = project(setting.folder)
-    names = [f"gate {position}" for position in range(1, number + 1)]
+    names = [
+        f"gate {position}, {SAME_CASES[position % len(SAME_CASES)]}"
+        for position in range(1, number + 1)
+    ]
     for name in setting.selected(names):
         position = names.index(name)
         line = COMMENTED[position % len(COMMENTED)]
         indent = " " * (len(line) - len(line.lstrip()))
         comment = f"{indent}# Comment {position + 1}.\n" * (1 + position // len(COMMENTED))
         commit(clone, name, [("models.py", line, comment + line)])
-        done, report = gate(setting, clone, setting.folder / "cache", (), ["--all-cases"])
+        part = ("-k", name.rpartition(" ")[2])
+        done, report = gate(setting, clone, setting.folder / "cache", part, ["--all-cases"])
         fields: dict[str, Any] = {"error": error_of(done, report), "seconds": done.seconds}
         if report is not None:
             fields |= {
