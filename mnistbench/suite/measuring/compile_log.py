@@ -18,7 +18,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -173,6 +173,11 @@ class CompilationLog(logging.Handler):
     # ---- Results ---------------------------------------------------------------------------------
 
     @property
+    def graphs(self) -> Sequence[InductorGraph]:
+        """The graphs, in the order in which they were compiled."""
+        return self._graphs
+
+    @property
     def cuda_graphs(self) -> str:
         """``used``, or ``skipped`` and why; empty if nothing asked for CUDA graphs."""
         asking = [graph for graph in self._graphs if graph.asks_for_cuda_graphs]
@@ -291,12 +296,13 @@ class CompilationLog(logging.Handler):
             )
             seen: Counter[_Row] = Counter()
             named = []
-            for event, name, module, is_generated in graph.rows(outside):
-                row = (name, graph.part, module)
-                seen[row] += is_generated
+            for kernel in graph.rows(outside):
+                row = (kernel.name, graph.part, kernel.module)
+                seen[row] += kernel.is_generated
                 number = before[row] + seen[row]
-                shown_name = f"{name} ({number})" if is_generated and number > 1 else name
-                named.append(KernelCall(event, shown_name, module))
+                is_numbered = kernel.is_generated and number > 1
+                name = f"{kernel.name} ({number})" if is_numbered else kernel.name
+                named.append(KernelCall(kernel.event, name, kernel.module))
             of_function[graph.function] |= seen
             calls.setdefault((graph.compilation, graph.part), tuple(named))
         return calls

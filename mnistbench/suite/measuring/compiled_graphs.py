@@ -12,7 +12,7 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -63,6 +63,7 @@ class KernelRow(NamedTuple):
     name: str
     module: str
     is_generated: bool
+    operations: tuple[str, ...]  # that the program calls and it computes, in alphabetical order
 
 
 @dataclass
@@ -112,11 +113,14 @@ class InductorGraph:
         for kernel, names in self.calls:
             computed = {name: node for name, node in self.nodes.items() if name in names}
             modules = [node.module or outside for node in computed.values()]
+            unique = [*dict.fromkeys(filter(None, modules))]
+            operations = tuple(sorted({node.operation for node in computed.values()}))
             yield KernelRow(
                 _event_of(kernel),
-                _row_of(kernel, computed.values()),
-                " + ".join(_unique_and_others(filter(None, modules), _MAX_MODULES)),
+                _row_of(kernel, operations),
+                " + ".join(units.and_others(unique, _MAX_MODULES)),
                 _is_generated(kernel),
+                operations,
             )
 
     @property
@@ -310,15 +314,10 @@ def _event_of(kernel: str) -> str:
     return f"{namespace}::{rest.partition('.')[0]}"
 
 
-def _row_of(kernel: str, nodes: Iterable[Node]) -> str:
+def _row_of(kernel: str, operations: Sequence[str]) -> str:
     """Return the name of the row of a kernel: that of a library call, or the fused operations."""
     if not _is_generated(kernel):
         name = _event_of(kernel)
         from_cpp = _CALL_FROM_CPP.fullmatch(name)
         return f"aten::{from_cpp['operation']}" if from_cpp else name
-    operations = sorted(node.operation for node in nodes) or ["kernel"]
-    return FUSED + ", ".join(_unique_and_others(operations, _MAX_OPERATIONS))
-
-
-def _unique_and_others(names: Iterable[str], most: int) -> list[str]:
-    return units.and_others([*dict.fromkeys(names)], most)
+    return FUSED + ", ".join(units.and_others(operations or ("kernel",), _MAX_OPERATIONS))

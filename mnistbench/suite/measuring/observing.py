@@ -65,6 +65,17 @@ def observed() -> Iterator[CompilationLog]:
     It is a compilation of its own, which Inductor's cache keeps beside that of the program; both
     have the same kernels. After the body everything is compiled anew as the program asks for.
     """
+    torch.compiler.reset()
+    try:
+        with graphs_logged() as log:
+            yield log
+    finally:
+        torch.compiler.reset()
+
+
+@contextlib.contextmanager
+def graphs_logged() -> Iterator[CompilationLog]:
+    """Log what is compiled in the body, with the nodes of its graphs."""
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
     from torch._inductor.custom_graph_pass import CustomGraphPass
@@ -96,15 +107,11 @@ def observed() -> Iterator[CompilationLog]:
             "joint_custom_pre_pass": WholeGraphWatch(),
             "post_grad_custom_post_pass": GraphWatch(),
         }
-        torch.compiler.reset()
-        try:
-            with (
-                inductor_config.patch(settings),
-                functorch_config.patch({"enable_autograd_cache": False}),
-            ):
-                yield log
-        finally:
-            torch.compiler.reset()
+        with (
+            inductor_config.patch(settings),
+            functorch_config.patch({"enable_autograd_cache": False}),
+        ):
+            yield log
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,11 @@ The graphs that it captures, the code that it generates, and the kernels of this
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import shutil
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,8 @@ from mnistbench.course.studies.graph.study import (
     CalledKernel,
     Graph,
 )
+from mnistbench.suite.measuring.compiled_graphs import InductorGraph, KernelRow
+from mnistbench.suite.measuring.observing import graphs_logged
 
 # ---- Graphs --------------------------------------------------------------------------------------
 
@@ -124,8 +124,6 @@ def _name(target: Any) -> str:
 _TRACE = "trace.enabled"
 #: Option of ``torch.compile``: the directory of these files.
 _DIRECTORY = "trace.debug_dir"
-#: Option of ``torch.compile``: name kernels in a profile.
-_NAMES = "cpp.enable_kernel_profile"
 
 _WIDTH = 200  # characters of an error
 
@@ -167,13 +165,12 @@ def compiled(
                 f"the generated code: torch {torch.__version__} has no option {name!r} of "
                 "torch.compile"
             )
-    options: dict[str, Any] = {_TRACE: True, _DIRECTORY: str(folder)} | (
-        {_NAMES: True} if _NAMES in present else {}
-    )
+    options: dict[str, Any] = {_TRACE: True, _DIRECTORY: str(folder)}
     compute = torch.compile(program.compute, dynamic=False, options=options)
     try:
         start_ns = _start(device)
-        first = program.timed_step(compute)
+        with graphs_logged() as log:
+            first = program.timed_step(compute)
     # A compiler fails in many ways, and what is eager can still be shown.
     except Exception as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_WIDTH]
@@ -183,13 +180,17 @@ def compiled(
     modules = sorted(folder.rglob("output_code.py"), key=_number)
     if not modules:
         raise CompileError("the generated code and compiled times: torch.compile generated nothing")
-    # The directory of a module has a name such as ``model__0_backward_3.1``.
-    parts = ("backward" if "_backward_" in path.parent.name else "forward" for path in modules)
-    code = tuple(
-        (part, path.read_text(encoding="utf-8")) for part, path in zip(parts, modules, strict=True)
-    )
+    if len(modules) != len(log.graphs):
+        raise CompileError(
+            f"the generated code: torch {torch.__version__} does not tell which graph it is of "
+            f"({len(log.graphs)} graphs, {len(modules)} modules)"
+        )
+    texts = [path.read_text(encoding="utf-8") for path in modules]
+    code = tuple((graph.part, text) for graph, text in zip(log.graphs, texts, strict=True))
     called_kernels = tuple(
-        kernel for part, text in code for kernel in kernels(text, part, _is_operation)
+        kernel
+        for graph, text in zip(log.graphs, texts, strict=True)
+        for kernel in kernels(graph, text)
     )
     return compute, {
         "start_ns": start_ns,
@@ -197,10 +198,6 @@ def compiled(
         "code": code,
         "kernels": called_kernels,
     }
-
-
-def _is_operation(name: str) -> bool:
-    return bool(name) and (hasattr(torch.ops.aten, name) or hasattr(torch.ops.prims, name))
 
 
 def _start(device: str) -> int:
@@ -220,86 +217,30 @@ def _number(module: Path) -> int:
 
 # ---- Kernels of the generated code ---------------------------------------------------------------
 
-# The code is a Python module. Kernels are defined with ``async_compile``, and a function calls
-# them, and functions of libraries, one after the other. The name of a generated kernel lists its
-# operations in alphabetical order: ``cpp_fused_add_mul_0`` computes ``add`` and ``mul``.
 
-_GENERATED = r"(?:cpp|triton_[a-z]+)_fused_\w*"
-_LIBRARY = r"(?:extern_kernels|aten|torch\.ops\.\w+)"
-
-#: A call of a kernel: ``cpp_fused_add_mul_0(...)``, ``triton_poi_fused_add_mul_0.run(...)``, ``buf1
-#: = extern_kernels.mm(...)``, ``buf2 = torch.ops.aten.convolution_backward.default(...)``.
-_CALL = re.compile(
-    (
-        rf"^\s+(?:\w+ = )?(?:(?P<generated>{_GENERATED})(?:\.run)?|{_LIBRARY}\.(?P<library>\w+)"
-        r"(?:\.\w+)?)\("
-    ),
-    re.MULTILINE,
-)
-_NAME = re.compile(r"(?:cpp|triton_[a-z]+)_fused_(?:(?P<operations>\w*)_)?\d+")
-_CALLS_BEGIN = "async_compile.wait("
-_CALLS_END = re.compile(r"^def (?:get_args|benchmark_compiled_module)\(", re.MULTILINE)
-
-
-def kernels(code: str, part: str, is_operation: Callable[[str], bool]) -> list[CalledKernel]:
-    """Return the kernels that a module of Inductor calls, in the order of their first calls.
-
-    The module is of the part forward or backward.
-
-    ``is_operation`` tells whether a name is that of an operation, with which the name of a kernel
-    is read.
-    """
-    calls = code.partition(_CALLS_BEGIN)[2] or code
-    end = _CALLS_END.search(calls)
-    calls_in_order = [
-        (match["generated"], match["library"])
-        for match in _CALL.finditer(calls[: end.start() if end else len(calls)])
-    ]
-    launches = Counter(calls_in_order)
+def kernels(graph: InductorGraph, code: str) -> list[CalledKernel]:
+    """Return the kernels that the generated code of a graph calls, in the order of first calls."""
+    calls: dict[str, list[KernelRow]] = {}
+    for call in graph.rows(""):
+        calls.setdefault(call.event, []).append(call)
     return [
         CalledKernel(
-            part,
+            graph.part,
             name,
-            launches[name, None],
-            operations(name, is_operation),
-            generated=True,
-            code=_source(code, name),
+            len(calls_of_kernel),
+            tuple(sorted({name for call in calls_of_kernel for name in call.operations})),
+            generated=calls_of_kernel[0].is_generated,
+            code=source(code, name),
         )
-        if name
-        else CalledKernel(part, library, launches[None, library], (library,), generated=False)
-        for name, library in launches
+        for name, calls_of_kernel in calls.items()
     ]
 
 
-def operations(name: str, is_operation: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the operations that the name of a generated kernel lists; empty if it lists none.
-
-    Names of operations contain underscores, too. The text is divided into the fewest that there
-    are; if that is not possible, it is returned as one.
-    """
-    match = _NAME.fullmatch(name)
-    listed = match["operations"] if match else name
-    if not listed:
-        return ()
-
-    @functools.cache
-    def divided(text: str) -> tuple[str, ...] | None:
-        if is_operation(text):
-            return (text,)
-        ends = (
-            position
-            for position, sign in enumerate(text)
-            if sign == "_" and is_operation(text[:position])
-        )
-        rests = [(text[:end], *rest) for end in ends if (rest := divided(text[end + 1 :]))]
-        return min(rests, key=len, default=None)
-
-    return divided(listed) or (listed,)
-
-
-def _source(code: str, name: str) -> str:
-    """Return the source of a generated kernel; empty if the module does not have it."""
+def source(code: str, kernel: str) -> str:
+    """Return the source of a kernel; empty if the generated code, a module, does not have it."""
     match = re.search(
-        rf"^{name} = async_compile\.\w+\(.*?'''\n?(.*?)'''", code, re.MULTILINE | re.DOTALL
+        rf"^{re.escape(kernel)} = async_compile\.\w+\(.*?'''\n?(.*?)'''",
+        code,
+        re.MULTILINE | re.DOTALL,
     )
     return match[1] if match else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -15,10 +16,11 @@ from torch.profiler import record_function
 
 from mnistbench.core.operation import ITERATION
 from mnistbench.course.studies.graph.programs import Program
-from mnistbench.course.studies.graph.study import Dispatched, Scheduled, StepTimes
+from mnistbench.course.studies.graph.study import COMPILED, Dispatched, Scheduled, StepTimes
 from mnistbench.events.from_profiler import trace_of
 from mnistbench.events.model import DeviceEvent, ThreadEvent, Trace
 from mnistbench.measuring.timing import WARMUP_ITERATIONS
+from mnistbench.suite.measuring.observing import named_kernels
 from mnistbench.suite.measuring.profiling import (
     activities_of,
     export_trace,
@@ -80,7 +82,7 @@ def timed_steps(
 _STEPS = 5
 
 #: Inductor's name for a generated kernel in a profile.
-_KERNEL = re.compile(r"(?:graph_\d+_)?((?:cpp|triton_[a-z]+)_fused_\w*)")
+_KERNEL = re.compile(r"(?:cpp|triton_[a-z]+)_fused_\w*")
 
 
 def schedule(
@@ -96,7 +98,7 @@ def schedule(
     device = program.arguments[0].device
     view = "device" if has_device_view(str(device)) else "host"
     profiler = torch.profiler.profile(activities=activities_of(str(device), view))
-    with started(profiler):
+    with named_kernels() if way == COMPILED else nullcontext(), started(profiler):
         program.step(compute)  # the profiler makes its buffers
         for _ in range(_STEPS):
             with record_function(ITERATION):
@@ -120,8 +122,7 @@ def scheduled(trace: Trace, way: str, *, on_device: bool) -> Iterator[Scheduled]
     )
     for event in events:
         if fastest.start <= event.start <= fastest.end:
-            generated = _KERNEL.fullmatch(event.name)
-            name = generated[1] if generated else event.name.removeprefix("aten::")
+            name = event.name.removeprefix("aten::")
             yield Scheduled(way, name, event.start - fastest.start, event.ns)
 
 

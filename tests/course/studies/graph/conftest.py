@@ -11,3 +11,11 @@ def fresh_dynamo():
     with torch.random.fork_rng(devices=[]):
         yield
     torch.compiler.reset()
+
+
+@pytest.fixture
+def without_compiler(monkeypatch):
+    """Name a compiler that there is not."""
+    import torch._inductor.config  # noqa: F401  # it keeps the variable of its first import
+
+    monkeypatch.setenv("CXX", "no-such-compiler")

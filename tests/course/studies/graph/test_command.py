@@ -223,10 +223,9 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
         assert json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes()))["traceEvents"]
 
 
-@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.usefixtures("fresh_dynamo", "without_compiler")
 @pytest.mark.versions
-def test_without_a_compiler_the_graphs_and_the_loading_are_shown(tmp_path, monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
+def test_without_a_compiler_the_graphs_and_the_loading_are_shown(tmp_path):
     steps = []
     result = study(
         Settings(program="lenet5", batch_size=8, workers=1, seconds=0.1, write=tmp_path),
