@@ -86,6 +86,14 @@ class Params:
         return self.phase in ("step", "train")
 
     @property
+    def variant(self) -> str:
+        """How the case differs from its reference: ``, compiled with fullgraph, fused step``."""
+        settings = f" with {self.compile_with}" if self.compile_with else ""
+        compiled = f", compiled{settings}" if self.compile else ""
+        step = f", {self.step} step" if self.step != REFERENCE else ""
+        return compiled + step
+
+    @property
     def device_label(self) -> str:
         """The device, and how the case is computed on it; see :func:`device_label`."""
         return device_label(

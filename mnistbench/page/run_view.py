@@ -16,7 +16,7 @@ from mnistbench.compare.report import blocks, case_title
 from mnistbench.core import units
 from mnistbench.core.compiled.compilation import lines_of
 from mnistbench.core.operation import operation_name
-from mnistbench.core.params import CALL, REFERENCE
+from mnistbench.core.params import CALL
 from mnistbench.core.record import (
     CaseRecord,
     Environment,
@@ -226,11 +226,7 @@ def _facts(case: CaseRecord, rounds: str) -> Iterable[tuple[str, str]]:
         yield "model", f"{params.workload}, {case.parameter_count:,} parameters"
         yield "samples per iteration", units.count(case.samples)
     threads = units.threads(params.threads)
-    with_settings = f" with {params.compile_with}" if params.compile_with else ""
-    variants = (f", compiled{with_settings}" if params.compile else "") + (
-        f", {params.step} step" if params.step != REFERENCE else ""
-    )
-    workload_settings = f", {params.dtype}, {threads}, seed {params.seed}{variants}"
+    workload_settings = f", {params.dtype}, {threads}, seed {params.seed}{params.variant}"
     yield (
         "run with",
         f"{params.device}, {threads}"

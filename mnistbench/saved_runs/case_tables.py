@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mnistbench.core import units
 from mnistbench.core.compiled.compilation import lines_of
 from mnistbench.core.operation import CALLS, operation_cells, operation_name
-from mnistbench.core.params import CALL, REFERENCE
+from mnistbench.core.params import CALL
 from mnistbench.core.record import CaseRecord, OpRow, OpTable, median_ns
 from mnistbench.showing.side_by_side import OperationColumn, SideBySide
 from mnistbench.showing.table import Table, text_table
@@ -61,10 +61,9 @@ def batch_size_table(records: Sequence[CaseRecord], top: int) -> Table:
     rest = cases.ranked[top:]
     params = records[0].known_params
     clock = tables[0].clock
-    step = "" if params.step == REFERENCE else f", {params.step} step"
     title = (
         f"{params.phase} {params.workload} on {params.dataset}, {params.device}, "
-        f"{params.dtype}{step}{', compiled' if params.compile else ''}"
+        f"{params.dtype}{params.variant}"
     )
     times = [f"b{record.known_params.batch_size}" for record in records]
     if params.phase == CALL:

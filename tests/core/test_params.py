@@ -122,3 +122,19 @@ def test_a_plain_test_is_labelled_by_its_name() -> None:
         2,
         False,
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "variant"),
+    [
+        ({}, ""),
+        ({"compile": True}, ", compiled"),
+        ({"step": "fast"}, ", fast step"),
+        (
+            {"compile": True, "compile_with": "fullgraph", "step": "fast"},
+            ", compiled with fullgraph, fast step",
+        ),
+    ],
+)
+def test_a_variant_is_in_words(changes: dict[str, Any], variant: str) -> None:
+    assert params(**changes).variant == variant
