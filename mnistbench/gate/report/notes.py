@@ -183,15 +183,18 @@ def _left_out(rows: Rows) -> Iterable[tuple[str, str]]:
         yield rows.names[case], f"left out: {why}"
 
 
-def _compiled_once(base_ns: int, head_ns: int, threshold: float) -> str:
+def _compiled_once(base_ns: int, head_ns: int, *, is_slower: bool) -> str:
     """Return what is known of compilations that the trials do not repeat."""
-    times = (
-        f"was compiled with an empty cache in {units.duration(base_ns)} -> "
-        f"{units.duration(head_ns)}, timed once and not judged"
-    )
-    if head_ns < (1 + threshold) * base_ns:
-        return times
-    return f"{times}, because more compilations do not fit into --budget"
+    once = "timed once and not judged"
+    for side, own_ns, other_ns in ((BASE, base_ns, head_ns), (HEAD, head_ns, base_ns)):
+        if not other_ns:
+            took = units.duration(own_ns)
+            return f"was compiled in the {side} alone, with an empty cache in {took}, {once}"
+    times = f"{units.duration(base_ns)} -> {units.duration(head_ns)}"
+    note = f"was compiled with an empty cache in {times}, {once}"
+    if not is_slower:
+        return note
+    return f"{note}, because more compilations do not fit into --budget"
 
 
 def _thresholds_of_marks(options: JudgeOptions) -> Iterable[tuple[str, str]]:
@@ -224,8 +227,9 @@ def _notes_of_cases(rows: Rows) -> Iterable[list[tuple[str, str]]]:
         for case, text in _thresholds_of_marks(verdict.options)
     ]
     yield [(names[case], note) for case, note in sides.notes.items()]
+    slower_to_compile = sides.slower_to_compile(verdict.options.once)
     yield [
-        (names[case], _compiled_once(*times, verdict.options.once))
+        (names[case], _compiled_once(*times, is_slower=case in slower_to_compile))
         for case, times in sides.compile_times.items()
         if case not in verdict.compiled_anew
     ]

@@ -268,13 +268,15 @@ def test_what_occurs_once_has_a_table_and_a_sentence():
 @pytest.mark.parametrize(
     ("times_s", "once", "note"),
     [
-        ((4, 4.2), {}, "in 4.00 s -> 4.20 s, timed once and not judged"),
+        ((4, 4.2), {}, "with an empty cache in 4.00 s -> 4.20 s, timed once and not judged"),
+        ((0, 8), {}, "in the head alone, with an empty cache in 8.00 s, timed once and not judged"),
+        ((8, 0), {}, "in the base alone, with an empty cache in 8.00 s, timed once and not judged"),
         (
             (4, 8),
             {},
             (
-                "in 4.00 s -> 8.00 s, timed once and not judged, because more compilations do "
-                "not fit into --budget"
+                "with an empty cache in 4.00 s -> 8.00 s, timed once and not judged, because more "
+                "compilations do not fit into --budget"
             ),
         ),
         ((4, 8), {(COLD, CASE): (4_000_000_000, 1.0)}, None),
@@ -284,7 +286,7 @@ def test_a_compilation_that_is_not_judged_is_noted(times_s, once, note):
     compile_ns = {CASE: tuple(round(1e9 * time_s) for time_s in times_s)}
     verdict = concluded(Measured(), 8, once=once, compile_ns=compile_ns)
     notes = [
-        line.partition(": was compiled with an empty cache ")[2]
+        line.partition(": was compiled ")[2]
         for line in rendered(verdict, "terminal", 3).splitlines()
         if "was compiled" in line
     ]
