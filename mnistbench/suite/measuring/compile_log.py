@@ -53,6 +53,9 @@ _CUDA_GRAPHS = "torch._inductor.cudagraph_utils.__cudagraphs"
 #: Note if functions were compiled, but not by Inductor.
 _OTHER_BACKEND = "compiled by another backend than Inductor: no graph of it is described"
 
+#: Between the reasons for which a function is not compiled.
+_NEXT_REASON = "another graph break occurred: ***"
+
 _UNKNOWN = CodePlace("", 0, "")
 
 #: Name, part and module of a row of a kernel.
@@ -199,6 +202,19 @@ class CompilationLog(logging.Handler):
         """Graphs that the FX graph cache had not."""
         return self._cache["miss"] + self._cache["bypass"]
 
+    @property
+    def not_compiled(self) -> list[str]:
+        """A line for each function that Dynamo has given up, with the reason."""
+        places = self._places()
+        lines: dict[str, None] = {}  # as an ordered set
+        for metrics in self._metrics:
+            if reason := metrics.get("fail_reason"):
+                place = places.get(str(metrics["compile_id"]), _UNKNOWN)
+                # The last one of several reasons is that for which nothing is compiled.
+                last = str(reason).rpartition(_NEXT_REASON)[2].strip().partition("\n")[0]
+                lines[f"{place.function} at {place} is not compiled: {last}"] = None
+        return [*lines]
+
     def time(self, total_ns: int) -> CompileTime:
         """Return the parts of a call in which everything so far was compiled."""
         whole_s = self._sum_s("entire_frame_compile_time_s")
@@ -228,8 +244,8 @@ class CompilationLog(logging.Handler):
         places = self._places()
         # Of a function that was compiled again, the newest graphs are those in use.
         newest = {(graph.function, graph.part): graph for graph in self._ordered_graphs}
-        notes = list(self._notes)
-        if places and not self._graphs:
+        notes = [*self._notes, *self.not_compiled]
+        if not self._graphs and any(metrics.get("graph_op_count") for metrics in self._metrics):
             notes.append(_OTHER_BACKEND)
         return Compilation(
             graphs=tuple(self._compiled(graph, places) for graph in newest.values()),

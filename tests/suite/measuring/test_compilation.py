@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import logging
 import os
 import shutil
@@ -25,7 +26,14 @@ from mnistbench.core.compiled.names import (
 from mnistbench.core.operation import ITERATION, MODEL
 from mnistbench.core.record import OpTable
 from mnistbench.suite.measuring.compile_log import CompilationLog, logged
-from mnistbench.suite.measuring.observing import empty_cache, first_calls, observed, observed_if
+from mnistbench.suite.measuring.observing import (
+    empty_cache,
+    first_calls,
+    is_given_up,
+    observed,
+    observed_if,
+    run_eagerly,
+)
 from mnistbench.suite.measuring.profiling import WarmProfile, forward_range, started
 
 pytestmark = [
@@ -255,6 +263,38 @@ def test_a_recompilation_has_the_guard_that_failed_and_its_line(measured: Measur
     assert again.times == 1
     assert again.place.function == "forward"
     assert again.place.line in (line_of("the guard"), line_of("the break"))
+
+
+def looped(values: Tensor) -> Tensor:
+    for _ in range(2):
+        values = values + 1
+        torch._dynamo.graph_break()
+    return values
+
+
+@pytest.mark.parametrize(
+    ("function", "backend", "is_looped", "note"),
+    [
+        (looped, "inductor", True, "looped at *test_compilation.py:* is not compiled: *loop*"),
+        (doubled, "eager", False, "compiled by another backend than Inductor: *"),
+    ],
+)
+def test_a_function_that_inductor_does_not_compile_has_a_note(
+    function: Callable[[Tensor], Tensor], backend: str, is_looped: bool, note: str
+) -> None:
+    compiled = torch.compile(function, backend=backend)
+    torch.compiler.reset()
+
+    def run() -> None:
+        compiled(torch.ones(8))
+
+    with logged() as log:
+        run()
+    [found] = log.compilation().notes
+    assert fnmatch.fnmatch(found, note)
+    assert is_given_up(run) is is_looped
+    with run_eagerly():
+        assert not is_given_up(run)
 
 
 # ---- The program's own code ----------------------------------------------------------------------
