@@ -789,35 +789,3 @@ def test_compiled_code_has_rows_and_facts(suite):
     eager = CaseRecord.from_json(records(saved)["test_eager"])
     assert eager.compilation is None
     assert not any(row.name == COMPILED for row in eager.table("warm").rows)
-
-
-@pytest.mark.versions
-def test_a_function_that_torch_compile_gives_up_has_facts(suite):
-    suite.write(
-        "test_bench.py",
-        """
-        import pytest, torch
-
-        def wave(values):
-            for _ in range(2):
-                values = values.sin()
-                torch._dynamo.graph_break()
-            return values
-
-        # The oldest torch uses what it deprecates.
-        @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
-        def test_wave(benchmark):
-            benchmark(torch.compile(wave), torch.ones(16))
-
-        def test_eager(benchmark):
-            benchmark(torch.sin, torch.ones(16))
-        """,
-    )
-    result, saved = suite.run_saved("--op-benchmarks")
-    result.assert_outcomes(passed=2)
-    given_up = CaseRecord.from_json(records(saved)["test_wave"])
-    assert "aten::sin" in {row.name for row in given_up.table("warm").rows}
-    assert given_up.compilation.n_graphs == 0
-    assert [str(broken.place) for broken in given_up.compilation.breaks] == ["test_bench.py:7"]
-    result.stdout.fnmatch_lines(["wave at test_bench.py:4 is not compiled: *loop*"])
-    assert CaseRecord.from_json(records(saved)["test_eager"]).compilation is None

@@ -10,7 +10,7 @@ from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.report.rows import Rows
 from mnistbench.gate.samples.raw_samples import GateHeader
-from mnistbench.gate.words import BASE, HEAD
+from mnistbench.gate.words import BASE, COLD, HEAD
 from mnistbench.judging.verdicts import UNCONFIRMED
 
 # ---- The head ------------------------------------------------------------------------------------
@@ -183,18 +183,18 @@ def _left_out(rows: Rows) -> Iterable[tuple[str, str]]:
         yield rows.names[case], f"left out: {why}"
 
 
-def _compiled_once(base_ns: int, head_ns: int, *, is_slower: bool) -> str:
-    """Return what is known of compilations that the trials do not repeat."""
+def _compiled_once(base_ns: int, head_ns: int) -> str:
+    """Return the times of compilations that are not judged.
+
+    A test does not compile what another one has compiled before it.
+    """
     once = "timed once and not judged"
     for side, own_ns, other_ns in ((BASE, base_ns, head_ns), (HEAD, head_ns, base_ns)):
         if not other_ns:
             took = units.duration(own_ns)
-            return f"was compiled in the {side} alone, with an empty cache in {took}, {once}"
+            return f"compiled in the {side} alone, in {took} with an empty cache, {once}"
     times = f"{units.duration(base_ns)} -> {units.duration(head_ns)}"
-    note = f"was compiled with an empty cache in {times}, {once}"
-    if not is_slower:
-        return note
-    return f"{note}, because more compilations do not fit into --budget"
+    return f"was compiled with an empty cache in {times}, {once}"
 
 
 def _thresholds_of_marks(options: JudgeOptions) -> Iterable[tuple[str, str]]:
@@ -227,11 +227,15 @@ def _notes_of_cases(rows: Rows) -> Iterable[list[tuple[str, str]]]:
         for case, text in _thresholds_of_marks(verdict.options)
     ]
     yield [(names[case], note) for case, note in sides.notes.items()]
-    slower_to_compile = sides.slower_to_compile(verdict.options.once)
+    judged = {
+        estimate.quantity.case
+        for estimate in verdict.decision.once
+        if estimate.quantity.name == COLD
+    }
     yield [
-        (names[case], _compiled_once(*times, is_slower=case in slower_to_compile))
+        (names[case], _compiled_once(*times))
         for case, times in sides.compile_times.items()
-        if case not in verdict.compiled_anew
+        if case not in judged
     ]
     yield [(names[case], what) for case, what in sides.outlives.items()]
     types = units.counted_names(

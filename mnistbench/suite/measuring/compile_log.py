@@ -104,7 +104,7 @@ class CompilationLog(logging.Handler):
 
     def _read_break(self, _: Mapping[str, Any], payload: str) -> None:
         traceback = payload.partition("User code traceback:")[2].partition("\n\nTraceback")[0]
-        frame = innermost_frame(traceback)
+        frame = innermost_frame(traceback, or_of_torch=True)
         place = frame.place if frame else _UNKNOWN
         paragraphs = [part.strip() for part in payload.split("\n\n")]
         reason = next((part for part in paragraphs[1:] if part), paragraphs[0])

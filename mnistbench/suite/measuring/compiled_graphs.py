@@ -176,18 +176,23 @@ class Frame(NamedTuple):
         return CodePlace(shown(self.path), self.line, self.function)
 
 
-def innermost_frame(traceback: str) -> Frame | None:
-    """Return the innermost line of the program in a traceback; None without any line.
+def innermost_frame(traceback: str, *, or_of_torch: bool = False) -> Frame | None:
+    """Return the innermost line of the program in a traceback; None if it has none.
 
     PyTorch's own functions, such as those of nn.Module, are around the program's or in them.
+
+    Args:
+        traceback: as Python writes it.
+        or_of_torch: without a line of the program, return the innermost one of PyTorch.
     """
     frames = [
         Frame(match["path"], int(match["line"]), function_named(match["function"]))
         for match in _FRAME.finditer(traceback)
     ]
     of_program = [frame for frame in frames if not frame.path.startswith(_TORCH)]
-    innermost_first = [*reversed(of_program), *reversed(frames)]
-    return innermost_first[0] if innermost_first else None
+    if not of_program and or_of_torch:
+        return frames[-1] if frames else None
+    return of_program[-1] if of_program else None
 
 
 def function_named(name: str) -> str:

@@ -55,27 +55,6 @@ def runs_eagerly() -> bool:
     return _runs_eagerly
 
 
-def is_given_up(run: Callable[[], object]) -> bool:
-    """Return whether torch.compile compiles nothing of a function that it is given.
-
-    Dynamo runs a function with a graph break in a loop as it is written, without any event, and
-    tries only once to compile it. So it has to forget that, and ``run`` is called again.
-    """
-    if _runs_eagerly or not _has_given_up():
-        return False
-    torch.compiler.reset()
-    with logged() as log:
-        run()
-    return bool(log.not_compiled)
-
-
-def _has_given_up() -> bool:
-    """Return whether Dynamo has given up any function in this process."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    frames = utils.counters["frames"] if utils else {}
-    return bool(frames) and frames["total"] > frames["ok"]
-
-
 # ---- Observed calls ------------------------------------------------------------------------------
 
 

@@ -156,6 +156,7 @@ def compiled(
             f"no C++ compiler: {name!r} is not found, so the generated code and compiled times "
             "are left out; install g++, or set CXX"
         )
+    import torch._inductor.config as inductor_config
     from torch._inductor import list_options  # the documentation of torch.compile names it
 
     present = list_options()
@@ -169,7 +170,8 @@ def compiled(
     compute = torch.compile(program.compute, dynamic=False, options=options)
     try:
         start_ns = _start(device)
-        with graphs_logged() as log:
+        # Of a graph from the cache, even of this process, no files are written.
+        with inductor_config.patch(fx_graph_cache=False), graphs_logged() as log:
             first = program.timed_step(compute)
     # A compiler fails in many ways, and what is eager can still be shown.
     except Exception as error:
@@ -226,7 +228,7 @@ def kernels(graph: InductorGraph, code: str) -> list[CalledKernel]:
     return [
         CalledKernel(
             graph.part,
-            name,
+            name.removeprefix("aten::"),
             len(calls_of_kernel),
             tuple(sorted({name for call in calls_of_kernel for name in call.operations})),
             generated=calls_of_kernel[0].is_generated,

@@ -25,7 +25,7 @@ from mnistbench.gate.options import JudgeOptions
 from mnistbench.gate.samples import raw_samples
 from mnistbench.gate.samples.case_names import CaseNames, process_of_shard
 from mnistbench.gate.samples.raw_samples import End, GateHeader, Recorded
-from mnistbench.gate.words import ALL_CASES, BASE, COLD, HEAD
+from mnistbench.gate.words import ALL_CASES, BASE, HEAD
 from mnistbench.judging.acceptance import Acceptance, check_cases
 from mnistbench.judging.exact import TOLERANCE
 from mnistbench.judging.findings import unused
@@ -62,16 +62,6 @@ class Verdict:
     def header(self) -> GateHeader:
         """The first line of the samples."""
         return self.recorded.header
-
-    @property
-    def compiled_anew(self) -> frozenset[str]:
-        """Cases whose first call with an empty cache is judged."""
-        return frozenset(
-            case
-            for trial in self.recorded.trials
-            for costs in trial.once.values()
-            for case in costs.get(COLD, ())
-        )
 
     @property
     def end(self) -> End:

@@ -90,7 +90,8 @@ class SideRun:
     def run_with_empty_cache(self) -> None:
         """Call the case with an empty cache of the compiler, and count what the call takes."""
         with self.side.errors_named(), imported_provider().empty_compiler_cache():
-            self.case.prepare()
+            with self.counted(SETUP):
+                self.case.prepare()
             try:
                 with self.side.counted(COLD, self.node_id):
                     self.case.clocked()
