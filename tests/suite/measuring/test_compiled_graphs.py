@@ -12,8 +12,6 @@ MODULE = str(Path(torch.__file__).parent / "nn/modules/activation.py")
 OF_TORCH = f'  File "{MODULE}", line 140, in forward\n    return F.relu(input)\n'
 RESUMED = "torch_dynamo_resume_in_forward_at_5"
 OF_PROGRAM = f'  File "/home/me/model.py", line 7, in {RESUMED}\n    f(x)\n'
-    '  File "/home/me/model.py", line 7, in torch_dynamo_resume_in_forward_at_5\n    f(x)\n'
-)
 
 
 def test_the_innermost_line_of_the_program() -> None:

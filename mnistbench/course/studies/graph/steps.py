@@ -5,7 +5,6 @@ A step has operations, times (eager and compiled in turn), and an order of its k
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
+from mnistbench.core.compiled.names import FUSED
 from mnistbench.core.operation import ITERATION
 from mnistbench.course.studies.graph.programs import Program
 from mnistbench.course.studies.graph.study import COMPILED, Dispatched, Scheduled, StepTimes
@@ -81,9 +81,6 @@ def timed_steps(
 #: Profiled steps.
 _STEPS = 5
 
-#: Inductor's name for a generated kernel in a profile.
-_KERNEL = re.compile(r"(?:cpp|triton_[a-z]+)_fused_\w*")
-
 
 def schedule(
     program: Program, way: str, compute: Callable[..., Tensor], trace_file: Path | None
@@ -137,6 +134,5 @@ def _is_outermost(event: ThreadEvent) -> bool:
 
 
 def _is_operation(event: ThreadEvent) -> bool:
-    return ("::" in event.name.split(" ")[0] and not event.name.startswith("autograd::")) or bool(
-        _KERNEL.fullmatch(event.name)
-    )
+    is_of_library = "::" in event.name.split(" ")[0] and not event.name.startswith("autograd::")
+    return is_of_library or event.name.startswith(FUSED)

@@ -203,7 +203,7 @@ def test_the_expression_is_compiled_and_written(tmp_path, monkeypatch, capsys):
         for way in (EAGER, COMPILED)
     }
     assert names_of_way[EAGER] == ["mul", "add", "mul", "mul"]
-    assert names_of_way[COMPILED] == ["cpp_fused_add_mul_0", "cpp_fused_mul_0"]
+    assert names_of_way[COMPILED] == ["fused add_mul", "fused mul"]
     texts = {
         path.name: path.read_text(encoding="utf-8")
         for path in folder.iterdir()

@@ -141,7 +141,7 @@ def two_steps():
         operation("autograd::engine::evaluate_function: MulBackward0", 121, 131),
         operation("MulBackward0", 121, 130),
         operation("aten::mul", 122, 128.5),
-        operation("cpp_fused_add_mul_0", 140, 145),
+        operation("fused add_mul", 140, 145),
         device=[
             DeviceEvent(
                 "triton_poi_fused_add_0", model.KERNEL, 147_000, 149_000, device="0", stream="0 7"
@@ -154,7 +154,7 @@ def test_the_schedule_is_the_outermost_operations_of_the_fastest_step():
     assert list(scheduled(two_steps(), EAGER, on_device=False)) == [
         Scheduled(EAGER, "conv2d", 5_000, 15_000),
         Scheduled(EAGER, "mul", 22_000, 6_500),
-        Scheduled(EAGER, "cpp_fused_add_mul_0", 40_000, 5_000),
+        Scheduled(EAGER, "fused add_mul", 40_000, 5_000),
     ]
 
 
