@@ -87,7 +87,7 @@ class Params:
 
     @property
     def variant(self) -> str:
-        """How the case differs from its reference: ``, compiled with fullgraph, fused step``."""
+        """How the case differs from its reference: ``, compiled with fullgraph, fast step``."""
         settings = f" with {self.compile_with}" if self.compile_with else ""
         compiled = f", compiled{settings}" if self.compile else ""
         step = f", {self.step} step" if self.step != REFERENCE else ""

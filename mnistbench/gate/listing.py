@@ -42,7 +42,9 @@ class ListedCase:
     look_ns: int = 0
     look_loops: float = 0.0
     peak_bytes: int = 0
-    compile_ns: int = 0  # of its first compilation, in the survey, whose cache was empty
+    # Time of its first compilation, in the survey, whose cache was empty; 0 if nothing is compiled,
+    # or if later calls may find the work of the first one done.
+    compile_ns: int = 0
     # What decides which code it runs: name -> value.
     facts: Mapping[str, str] = field(default_factory=dict)
     # Implementation of a library of its framework -> how often its iteration runs it.

@@ -189,12 +189,12 @@ def _compiled_once(base_ns: int, head_ns: int) -> str:
     A test does not compile what another one has compiled before it.
     """
     once = "timed once and not judged"
-    for side, own_ns, other_ns in ((BASE, base_ns, head_ns), (HEAD, head_ns, base_ns)):
-        if not other_ns:
-            took = units.duration(own_ns)
-            return f"compiled in the {side} alone, in {took} with an empty cache, {once}"
-    times = f"{units.duration(base_ns)} -> {units.duration(head_ns)}"
-    return f"was compiled with an empty cache in {times}, {once}"
+    if base_ns and head_ns:
+        times = f"{units.duration(base_ns)} -> {units.duration(head_ns)}"
+        return f"was compiled with an empty cache in {times}, {once}"
+    side = BASE if base_ns else HEAD
+    took = units.duration(base_ns or head_ns)
+    return f"was compiled in the {side} alone, in {took} with an empty cache, {once}"
 
 
 def _thresholds_of_marks(options: JudgeOptions) -> Iterable[tuple[str, str]]:

@@ -239,7 +239,9 @@ def _nodes_of(graph: torch.fx.Graph, *, is_backward: bool) -> dict[str, Node]:
         module = module_of(node)
         if module is None and is_backward:
             # A node that a pass of Inductor made has the module of its last argument: the weight.
-            arguments = [nodes[made.name] for made in node.all_input_nodes if made.name in nodes]
+            arguments = [
+                nodes[argument.name] for argument in node.all_input_nodes if argument.name in nodes
+            ]
             modules = [argument.module for argument in arguments if argument.module is not None]
             module = modules[-1] if modules else None
         nodes[node.name] = Node(

@@ -270,8 +270,8 @@ def test_what_occurs_once_has_a_table_and_a_sentence():
     ("times_s", "once", "note"),
     [
         ((4, 8), {}, "was compiled with an empty cache in 4.00 s -> 8.00 s, timed once and *"),
-        ((0, 8), {}, "compiled in the head alone, in 8.00 s with an empty cache, timed once *"),
-        ((8, 0), {}, "compiled in the base alone, in 8.00 s with an empty cache, timed once *"),
+        ((0, 8), {}, "was compiled in the head alone, in 8.00 s with an empty cache, timed once *"),
+        ((8, 0), {}, "was compiled in the base alone, in 8.00 s with an empty cache, timed once *"),
         ((4, 8), {(COLD, CASE): (4_000_000_000, 1.0)}, None),
     ],
 )
@@ -281,7 +281,7 @@ def test_a_compilation_that_is_not_judged_is_noted(times_s, once, note):
     notes = [
         line.partition(": ")[2]
         for line in rendered(verdict, "terminal", 3).splitlines()
-        if "with an empty cache, " in line or "was compiled" in line
+        if "was compiled" in line
     ]
     assert len(notes) == (note is not None)
     assert all(fnmatch.fnmatch(text, note) for text in notes)

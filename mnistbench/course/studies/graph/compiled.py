@@ -230,7 +230,7 @@ def kernels(graph: InductorGraph, code: str) -> list[CalledKernel]:
             graph.part,
             name.removeprefix("aten::"),
             len(calls_of_kernel),
-            tuple(sorted({name for call in calls_of_kernel for name in call.operations})),
+            tuple(sorted({operation for call in calls_of_kernel for operation in call.operations})),
             generated=calls_of_kernel[0].is_generated,
             code=source(code, name),
         )

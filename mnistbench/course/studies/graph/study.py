@@ -535,7 +535,7 @@ def _kernels(study: GraphStudy) -> Table:
     generated = [kernel for kernel in study.kernels if kernel.generated]
     fusions = sum(len(kernel.operations) > 1 for kernel in generated)
     lines = (
-        (f"{fusions} of {len(generated)} generated kernels fuse different operations."),
+        f"{fusions} of {len(generated)} generated kernels fuse different operations.",
         "A name lists each operation once, also where the kernel computes it several times.",
     )
     return Table("kernels that the generated code calls", KERNELS, study.kernels, lines=lines)

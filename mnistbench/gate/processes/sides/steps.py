@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,22 +79,29 @@ class SideRun:
         Raises:
             SideError: the code of the side raises.
         """
+        with self._prepared():
+            return with_queue(self._clocked) if counts_queue else self._clocked()
+
+    def run_with_empty_cache(self) -> None:
+        """Call the case with an empty cache of the compiler, and count what the call takes.
+
+        Errors are those of ``run_case``.
+        """
+        with (
+            imported_provider().empty_compiler_cache(),
+            self._prepared(),
+            self.side.counted(COLD, self.node_id),
+        ):
+            self.case.clocked()
+
+    @contextlib.contextmanager
+    def _prepared(self) -> Iterator[None]:
+        """Do what precedes and follows the work of an iteration, and name its errors."""
         with self.side.errors_named():
             with self.counted(SETUP):
                 self.case.prepare()
             try:
-                return with_queue(self._clocked) if counts_queue else self._clocked()
-            finally:
-                self.case.finish()
-
-    def run_with_empty_cache(self) -> None:
-        """Call the case with an empty cache of the compiler, and count what the call takes."""
-        with self.side.errors_named(), imported_provider().empty_compiler_cache():
-            with self.counted(SETUP):
-                self.case.prepare()
-            try:
-                with self.side.counted(COLD, self.node_id):
-                    self.case.clocked()
+                yield
             finally:
                 self.case.finish()
 

@@ -292,12 +292,12 @@ class _Survey:
             before = case.arguments()
             first = case.result()
             first_ns = case.took_ns
-            if not case.once:
-                listed.compile_ns = self._compile_ns()
-            else:  # later calls may find its work done
+            if case.once:  # later calls may find its work done
                 with self._follower.paused():
                     listed.look_loops = _Look.of(first_ns).in_loops
                 listed.look_ns = first_ns
+            else:
+                listed.compile_ns = self._compile_ns()
             if why := only_created(first):
                 close_unrun(first)
                 return why
