@@ -18,7 +18,7 @@ import random
 import statistics
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -149,6 +149,8 @@ def measure(
                     )
                     for slot in range(min(at_once, trials - len(changes)))
                 ]
+                for trial in as_completed(running):
+                    trial.result()  # the first error, at once
                 pairs_of_trials = [list(zip(*trial.result(), strict=True)) for trial in running]
             for seconds in pairs_of_trials:
                 if origin.case_ns:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 import traceback
 from abc import ABC, abstractmethod
@@ -76,9 +77,15 @@ def run_as_rank(
 
 
 def _joined(rank: Rank, device: torch.device, work: Callable[[Ranks], _T]) -> _T:
-    ranks = ProcessGroup(rank, device)
-    result = work(ranks)
-    ranks.end()
+    try:
+        ranks = ProcessGroup(rank, device)
+        result = work(ranks)
+        ranks.end()
+    except Exception:
+        # torchrun ends this rank as soon as another one has failed. It fails itself, and reports
+        # no rank, if it then reads a part of the recorded error.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise
     return result
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -156,16 +157,17 @@ def test_an_interpreter_that_cannot_be_started_is_named(run):
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_a_process_that_starts_while_another_trial_fails_is_stopped(run, monkeypatch):
-    attempts = []
+@pytest.mark.parametrize("failing_trial", [0, 1])
+def test_a_failed_trial_stops_the_processes_of_the_other(run, monkeypatch, failing_trial):
+    """Also one that is being started."""
     running = []
+    stopped = threading.Event()
 
     class SlowChild:
-        """Stands in for a process: the first cannot be started, others take a while to start."""
+        """Stands in for a process that takes a while to start and then measures until the end."""
 
         def __init__(self, command, environ):
-            attempts.append(self)
-            if len(attempts) == 1:
+            if threading.current_thread().name.endswith(f"_{failing_trial}"):
                 raise ChildError("cannot be started")
             time.sleep(0.2)
             running.append(self)
@@ -175,11 +177,13 @@ def test_a_process_that_starts_while_another_trial_fails_is_stopped(run, monkeyp
 
         def __exit__(self, *error):
             running.remove(self)
+            stopped.set()
 
         def tell(self, line):
             pass
 
         def next_line(self, timeout_s):
+            assert stopped.wait(60), "the failure of another trial stops it"
             raise ChildError("was stopped")
 
     monkeypatch.setattr("mnistbench.suite.reproducers.run.Child", SlowChild)

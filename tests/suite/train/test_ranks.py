@@ -182,6 +182,19 @@ def test_a_rank_that_raises_ends_all_and_records_its_error_for_torchrun(
     assert written(tmp_path / "run") == []
 
 
+def test_the_recorded_error_is_whole_if_torchrun_ends_the_rank_meanwhile(tmp_path: Path) -> None:
+    """torchrun fails, and reports no rank, if it reads a part of the file."""
+    fault = (
+        "import json; dump = json.dump; "
+        "json.dump = lambda *a: (os.kill(os.getpid(), signal.SIGTERM), dump(*a)); "
+        'raise ValueError("odd")'
+    )
+    ranks = end_after(fault, tmp_path)
+    assert [rank.returncode for rank in ranks] == [2, 2]
+    errors = json.loads((tmp_path / "error1.json").read_text(encoding="utf-8"))
+    assert errors["message"]["message"] == "ValueError: odd"
+
+
 @pytest.mark.versions
 def test_a_rank_ends_when_another_one_is_killed(tmp_path: Path) -> None:
     ranks = end_after("os.kill(os.getpid(), signal.SIGKILL)", tmp_path)
@@ -208,7 +221,7 @@ def test_torchrun_reports_a_rank_that_is_killed(tmp_path: Path) -> None:
     assert done.returncode != 0
     # Its times are whole seconds, so the rank that lost the connection may come before.
     report = done.stderr.partition("Failures:")[2]
-    assert "rank      : 1 (local_rank: 1)" in report
+    assert "rank      : 1 (local_rank: 1)" in report, done.stderr
     assert "Signal 9 (SIGKILL) received" in report
     assert not (tmp_path / "run" / WEIGHTS).exists()
     assert torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["epochs"]
