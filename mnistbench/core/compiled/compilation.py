@@ -231,9 +231,9 @@ class CompilationDifference:
     """What differs between the compilations of two sides, and the line that is its cause."""
 
     text: str
-    place: CodePlace | None = None  # of the cause, in the code of the side that has it
-    # The code at this place differs; False: it may be called with other tensors.
-    is_itself: bool = True
+    place: CodePlace | None = None  # of the cause
+    is_of_base: bool = False  # the place is one of the base: the cause has vanished
+    is_itself: bool = True  # False: only sizes, types or numbers of operations differ at the place
 
 
 def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDifference]:
@@ -364,7 +364,7 @@ def _causes(
             yield CompilationDifference(f"new {text(cause)}", cause.place)
     for key, cause in of_base.items():
         if key not in of_head:
-            yield CompilationDifference(f"vanished {text(cause)}", cause.place)
+            yield CompilationDifference(f"vanished {text(cause)}", cause.place, is_of_base=True)
 
 
 def _identity_of_break(graph_break: GraphBreak) -> tuple[str, str]:

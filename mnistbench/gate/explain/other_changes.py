@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from mnistbench.core.compiled.compilation import CompilationDifference
+from mnistbench.core.compiled.compilation import CodePlace, CompilationDifference
 from mnistbench.gate.listing import change_of_versions
 from mnistbench.gate.samples.case_profile import (
     COMPILED,
@@ -89,20 +89,37 @@ def with_others(
     return replace(profile, others=tuple(sorted(others, key=_rank)[:MAX_KEPT]))
 
 
-def with_graphs(profile: CaseProfile, differences: Sequence[CompilationDifference]) -> CaseProfile:
-    """Return a profile with the lines that make compiled graphs other ones, first."""
+def with_graphs(
+    profile: CaseProfile, differences: Sequence[CompilationDifference], code: ComparedCode
+) -> CaseProfile:
+    """Return a profile with the lines that make compiled graphs other ones, first.
+
+    A line of a function that is not edited does not differ itself: it gets other values.
+
+    Args:
+        profile: of the case.
+        differences: between what the compiler made of it on both sides.
+        code: of both sides.
+    """
     graphs = (
-        OtherChange(
-            GRAPH,
-            str(difference.place),
-            difference.text,
-            differs_itself=difference.is_itself,
-            line=difference.place.line,
-        )
+        _graph(difference, difference.place, code)
         for difference in differences
         if difference.place and difference.place.line
     )
     return replace(profile, others=(*list(graphs)[:MAX_KEPT], *profile.others))
+
+
+def _graph(difference: CompilationDifference, place: CodePlace, code: ComparedCode) -> OtherChange:
+    side = BASE if difference.is_of_base else HEAD
+    path = code.path_in_tree(side, place) or place.path
+    return OtherChange(
+        GRAPH,
+        # A line of the base is none of the head.
+        f"{path}:{place.function if difference.is_of_base else place.line}",
+        difference.text,
+        differs_itself=difference.is_itself and code.is_edited_at(side, place),
+        line=0 if difference.is_of_base else place.line,
+    )
 
 
 def _rank(other: OtherChange) -> tuple[bool, int]:

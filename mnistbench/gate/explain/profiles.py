@@ -63,13 +63,13 @@ def profiles_of(verdict: Verdict, rounds: Rounds, code: ComparedCode) -> dict[st
                 why_not=f"functions take no time of the device ({device})"
             )
     cases = [node_id for node_id in ranked if node_id not in profiles]
-    measured = _profiled(cases, rounds, code)
-    profiles |= {
-        node_id: with_others(profile, node_id, verdict.header, code)
-        for node_id, profile in measured.items()
-    }
+    profiles |= _profiled(cases, rounds, code)
     return {
-        node_id: with_graphs(profile, verdict.compilations.get(node_id, ()))
+        node_id: with_graphs(
+            with_others(profile, node_id, verdict.header, code),
+            verdict.compilations.get(node_id, ()),
+            code,
+        )
         for node_id, profile in profiles.items()
     }
 
@@ -185,11 +185,13 @@ class _Joining:
             self._changes.append(("", False))
         if function.path:
             self._of_tree.add(name)
+            if not self._changes[position][0]:
+                run_code = RunCode(function.path, function.name, function.line)
+                self._changes[position] = self._code.change(side, run_code)
             if side == HEAD:
-                self._lines_of_head[name] = function.line
-        if function.path and not self._changes[position][0]:
-            run_code = RunCode(function.path, function.name, function.line)
-            self._changes[position] = self._code.change(side, run_code)
+                is_edited = self._changes[position][1]
+                line = self._code.line_in_head(function.path, function.name) if is_edited else 0
+                self._lines_of_head[name] = line or function.line
         return position
 
     def _caller(self, functions: Sequence[int]) -> int | None:

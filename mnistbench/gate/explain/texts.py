@@ -100,10 +100,10 @@ def explanation(finding: GateFinding, verdict: Verdict) -> Explanation:
     profile = _profile(finding, verdict)
     if profile is None:
         return Explanation()
-    if suspects := _of_graphs(profile):
+    if graphs := [other for other in profile.others if other.kind == GRAPH]:
         differences = verdict.compilations.get(finding.quantity.case, ())
         counts = [difference.text for difference in differences if difference.place is None]
-        return Explanation.by_one_of(suspects, "; ".join(counts) or "all counts are the same")
+        return _of_graphs(graphs, profile, "; ".join(counts) or "all counts are the same")
     if profile.why_not:
         return Explanation(f"cause not known: {profile.why_not}")
     if finding.quantity.is_operation:
@@ -124,21 +124,28 @@ def explanation(finding: GateFinding, verdict: Verdict) -> Explanation:
     )
 
 
-def _of_graphs(profile: CaseProfile) -> list[OtherChange]:
-    """Return what probably changed a compiled graph; nothing if no graph differs.
+def _of_graphs(graphs: Sequence[OtherChange], profile: CaseProfile, counts: str) -> Explanation:
+    """Return what probably changed compiled graphs: their lines, if these differ themselves.
 
-    Lines whose tensors have other sizes alone come after functions that differ.
+    Else they get other values, from a function that differs, or by something else that does.
     """
-    graphs = [other for other in profile.others if other.kind == GRAPH]
-    if not graphs:
-        return []
-    changed = [
-        other
-        for other in profile.others
-        if other.kind in (FIXTURE, FUNCTION) and other.differs_itself
+    if itself := [graph for graph in graphs if graph.differs_itself]:
+        return Explanation.by_one_of(itself, counts)
+    suspects: list[ProfiledFunction | OtherChange] = [
+        *_differing(profile),
+        *(other for other in profile.others if other.kind != GRAPH),
     ]
-    itself = [graph for graph in graphs if graph.differs_itself]
-    return itself or [*changed, *graphs]
+    suspects.sort(key=_is_unlikely)
+    if not suspects:
+        return Explanation.by_one_of(graphs, counts)
+    lines = units.and_more([named(graph) for graph in graphs], 1)
+    return Explanation.by_one_of(suspects, f"{lines}; {counts}")
+
+
+def _is_unlikely(suspect: ProfiledFunction | OtherChange) -> tuple[bool, bool]:
+    """Return a key for sorting: functions come first, and what differs itself."""
+    is_function = isinstance(suspect, ProfiledFunction) or suspect.kind in (FUNCTION, FIXTURE)
+    return not is_function, not suspect.differs_itself
 
 
 def _is_found_import(finding: GateFinding) -> bool:
@@ -184,8 +191,7 @@ def _without_functions(profile: CaseProfile, explained: Causes) -> Explanation:
             f"{LIKELY}{modules}, {unseen}", compiled[0], unseen, is_only=len(compiled) == 1
         )
     change = units.duration(explained.change_ns, signed=True)
-    used = {profile.functions[path.function]: None for path in profile.paths}
-    differing = [function for function in used if function.change]
+    differing = _differing(profile)
     if len(differing) == 1 and not profile.others:
         return Explanation.by_one_of(
             differing,
@@ -229,20 +235,21 @@ def _where(spent: Cause) -> str:
 
 def _what_differs(profile: CaseProfile) -> str:
     """Return the functions of a case that differ; else what else differs."""
-    if functions := [named(function) for function in _differing(profile)]:
+    differing = _differing(profile)
+    if functions := [named(function) for function in differing if function.differs_itself]:
         return f", which runs {units.and_more(functions, MAX_NAMED)}"
     others = [named(other) for other in profile.others]
     return f"; what differs: {units.and_more(others, MAX_NAMED)}" if others else ""
 
 
 def _differing(profile: CaseProfile) -> list[ProfiledFunction]:
-    """Return the functions that differ themselves, those of the most time first."""
+    """Return the functions that differ or use what does, those of the most time first."""
     times_ns: dict[int, int] = defaultdict(int)
     for path in profile.paths:
         times_ns[path.function] += max(path.base_self_ns, path.head_self_ns)
     ranked = sorted(times_ns, key=lambda function: -times_ns[function])
     functions = [profile.functions[function] for function in ranked]
-    return [function for function in functions if function.differs_itself]
+    return [function for function in functions if function.change]
 
 
 def _callers(profile: CaseProfile, finding: GateFinding) -> list[ProfiledFunction]:

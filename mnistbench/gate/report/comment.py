@@ -13,7 +13,7 @@ from mnistbench.gate.decide.verdict.verdict import Verdict
 from mnistbench.gate.explain.texts import LIKELY, named
 from mnistbench.gate.report.outcome import counted_findings, excused, limits_of_result, outcome_text
 from mnistbench.gate.report.rows import FindingGroup, Rows, change_with_interval, rows_by_noun
-from mnistbench.gate.samples.case_profile import OtherChange, ProfiledFunction
+from mnistbench.gate.samples.case_profile import GRAPH, OtherChange, ProfiledFunction
 from mnistbench.gate.survey.reach.differences import GONE
 from mnistbench.judging.verdicts import IMPROVED, PASSED, REGRESSED
 from mnistbench.showing.text import Link, Text
@@ -140,7 +140,7 @@ def address_of_head(head: str, environ: Mapping[str, str]) -> str:
 def _place(cause: ProfiledFunction | OtherChange, tree: str) -> Link | str:
     """Return the name of a cause with its line, as a link to it if it is in the head."""
     name = named(cause)
-    if cause.line:
+    if cause.line and not (isinstance(cause, OtherChange) and cause.kind == GRAPH):
         name = name.replace(f"{cause.path}:", f"{cause.path}:{cause.line} ", 1)
     if not tree or not cause.path or cause.change == GONE:
         return name

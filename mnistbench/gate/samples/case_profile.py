@@ -65,7 +65,8 @@ class ProfiledFunction:
     differs_itself: bool = False  # and does not only use what differs
     is_of_tree: bool = False
     calls_vary: bool = False  # between iterations of a side, so its numbers are no exact ones
-    line: int = 0  # the first one in its file of the head; 0 if there is none or it is not known
+    # In the head, of the first statement that differs; 0 if there is none or it is not known.
+    line: int = 0
 
     @property
     def path(self) -> str:
@@ -100,7 +101,8 @@ class OtherChange:
     # sides: ``2.0 -> 2.1``. Empty if the name says it.
     change: str
     differs_itself: bool = True  # and does not only use what differs
-    line: int = 0  # of a function: the first one in its file of the head; 0 if it is not known
+    # In the head; of a function that of the first statement that differs; 0 if it is not known.
+    line: int = 0
 
     @property
     def path(self) -> str:
@@ -148,7 +150,7 @@ class CaseProfile:
     paths: tuple[CallPath, ...] = ()
     operations: tuple[CalledBy, ...] = ()
     others: tuple[OtherChange, ...] = ()  # the most probable cause first
-    why_not: str = ""  # why nothing is known
+    why_not: str = ""  # why there are no call paths
 
     def __post_init__(self) -> None:
         """Check positions and times, which a file may have of any size.

@@ -36,6 +36,7 @@ from mnistbench.core.compiled.compilation import (
     without_values,
 )
 from mnistbench.events.linking.compiled import CallsOfGraphs, KernelCall
+from mnistbench.measuring.functions import modules_of_files
 from mnistbench.suite.measuring.compiled_graphs import (
     InductorGraph,
     function_named,
@@ -282,10 +283,11 @@ class CompilationLog(logging.Handler):
 
     def _recompilations(self, places: Mapping[str, CodePlace]) -> tuple[Recompilation, ...]:
         recompilations: dict[tuple[str, str], Recompilation] = {}
+        modules = modules_of_files()
         for compilation, text in self._failed_guards:
             guard, user_code = _guard_of(text)
             function = places.get(compilation, _UNKNOWN)
-            place = _place_in(user_code, function) or function
+            place = _place_in(user_code, function, modules) or function
             key = (without_values(guard), place.without_line)
             earlier = recompilations.get(key)
             recompilations[key] = Recompilation(
@@ -377,13 +379,21 @@ def _guard_of(text: str) -> tuple[str, str]:
     return " ".join(match["guard"].split()), match["user_code"] or ""
 
 
-def _place_in(user_code: str, function: CodePlace) -> CodePlace | None:
-    """Return the line of the user's code; Dynamo shows two parts of the path."""
+def _place_in(user_code: str, function: CodePlace, modules: Mapping[str, str]) -> CodePlace | None:
+    """Return the line of the user's code; Dynamo shows only the end of its path.
+
+    Args:
+        user_code: what Dynamo says of a guard: ``# x * k  # mp/project/model.py:13 in forward``.
+        function: that was compiled.
+        modules: file -> module, of all that are imported.
+    """
     match = _USER_CODE.search(f"# {user_code}")
     if match is None or match["path"].startswith(("torch/", "_dynamo/")):
         return None
+    file = next((file for file in modules if file.endswith(match["path"])), "")
     name = os.path.basename(match["path"])  # noqa: PTH119
-    path = function.path if function.path.endswith(name) else match["path"]
+    of_function = function.path if function.path.endswith(name) else match["path"]
+    path = shown(file) if file else of_function
     return CodePlace(path, int(match["line"]), function_named(match["function"]))
 
 

@@ -8,6 +8,7 @@ import gate_builders
 import pytest
 from surveyed import write
 
+from mnistbench.core.compiled.compilation import CodePlace
 from mnistbench.gate.copies import trees
 from mnistbench.gate.copies.trees import Tree
 from mnistbench.gate.explain.attribution import causes
@@ -331,16 +332,134 @@ def test_a_function_has_its_first_line_in_the_head(tmp_path):
     }
 
 
-def test_a_function_that_no_iteration_calls_has_its_first_line_in_the_head(tmp_path):
-    trees_of_sides = {side: Tree(tmp_path / side, tmp_path / side, side) for side in (BASE, HEAD)}
-    for side, tree in trees_of_sides.items():
-        blank_lines = "\n" * (side == HEAD)
-        write(tree.root, {"a.py": f"{blank_lines}class A:\n    @property\n    def f(self): ...\n"})
-    imports = {
-        side: Imports(str(tree.root), {"a": "a.py"}, {}) for side, tree in trees_of_sides.items()
+def code_of(tmp_path, base, head, path="a.py", directory=""):
+    """Return the code of a file on both sides; pytest runs in a folder of the tree."""
+    copies = {
+        side: Tree(tmp_path / side, tmp_path / side / directory, side) for side in (BASE, HEAD)
     }
-    code = ComparedCode(
-        trees_of_sides, imports, dict.fromkeys(trees_of_sides, Followed()), ("a.py",)
-    )
+    write(copies[BASE].root, {path: base})
+    write(copies[HEAD].root, {path: head})
+    imports = {side: Imports(str(tree.root), files={"a": path}) for side, tree in copies.items()}
+    return ComparedCode(copies, imports, dict.fromkeys(copies, Followed()), (path,))
+
+
+PROPERTY = "class A:\n    @property\n    def f(self): ...\n"
+
+
+def test_a_function_that_no_iteration_calls_has_its_first_line_in_the_head(tmp_path):
+    code = code_of(tmp_path, PROPERTY, f"\n{PROPERTY}")
     assert code.line_in_head("a.py", "A.f") == 3
     assert code.line_in_head("a.py", "A.g") == code.line_in_head("b.py", "f") == 0
+
+
+#: A statement in each line, from 1.
+FUNCTION_TEXT = """\
+@cache
+@other
+def f(x):
+    y: int = 1
+    if x:
+        y = 2
+    else:
+        y = 3
+    @cache
+    def g():
+        return x
+    match y:
+        case 1:
+            y = 5
+        case _:
+            pass
+    for z in y:
+        h(z)
+    i(y)
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("replaced", "new", "line"),
+    [
+        ("@other", "@another", 2),
+        ("f(x)", "f(x, z=1)", 3),
+        ("y: int = 1", "y: int = 2", 4),
+        ("y: int = 1", "y: float = 1", 1),  # nothing that runs
+        ("y: int = 1", "# a comment\n    y: int = 4", 5),
+        ("if x:", "if y:", 5),
+        ("y = 2", "y = 4", 6),
+        ("y = 2", "y = 2\n        y = 4", 7),
+        ("y = 3", "y = 4", 8),
+        ("    else:\n        y = 3\n", "", 7),
+        ("    @cache\n    def", "    @cached\n    def", 9),
+        ("return x", "return 2", 1),  # another function
+        ("case 1:", "case 2:", 13),
+        ("y = 5", "y = 6", 14),
+        ("    i(y)", "        i(y)", 19),  # into the loop
+        ("return y", "return x", 20),
+        ("    return y\n", "    return y\n    return x\n", 21),
+        ("    return y\n", "", 19),
+    ],
+)
+def test_the_line_of_a_changed_function_is_that_of_the_first_statement_that_differs(
+    tmp_path, replaced, new, line
+):
+    assert FUNCTION_TEXT.count(replaced) == 1
+    code = code_of(tmp_path, FUNCTION_TEXT, FUNCTION_TEXT.replace(replaced, new))
+    assert code.line_in_head("a.py", "f") == line
+
+
+SETTER = "    @f.setter\n    def f(self, f): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "line"),
+    [
+        (PROPERTY, PROPERTY + SETTER, 4),
+        (PROPERTY + SETTER, PROPERTY + SETTER.replace("...", "self._f = f"), 5),
+        (PROPERTY + SETTER, PROPERTY, 2),
+        ("", PROPERTY, 2),
+    ],
+)
+def test_functions_of_one_name_have_the_line_of_the_one_that_differs(tmp_path, base, head, line):
+    assert code_of(tmp_path, base, head).line_in_head("a.py", "A.f") == line
+
+
+MODEL = """\
+class Net:
+    def __init__(self):
+        self.width = {width}
+
+    def forward(self, x):
+        return x[: self.width]
+"""
+
+
+@pytest.mark.parametrize(
+    ("directory", "file", "shown"),
+    [
+        ("", "models.py", "models.py"),
+        ("bench", "bench/models.py", "models.py"),
+        ("", "src/pkg/models.py", "pkg/models.py"),
+        ("bench", "pkg/models.py", "pkg/models.py"),
+    ],
+)
+def test_a_line_of_compiled_code_belongs_to_a_file_of_the_tree(tmp_path, directory, file, shown):
+    texts = [MODEL.format(width=width) for width in (8, 9)]
+    code = code_of(tmp_path, *texts, path=file, directory=directory)
+    assert code.path_in_tree(HEAD, CodePlace(shown, 6, "forward")) == file
+    edited = [code.is_edited_at(HEAD, CodePlace(shown, line, "f")) for line in (1, 3, 6)]
+    assert edited == [False, True, False]
+
+
+def test_a_line_of_compiled_code_may_be_of_no_file_of_the_tree(tmp_path):
+    code = code_of(tmp_path, MODEL, MODEL)
+    for path in ("library/models.py", "/usr/lib/a.py", ""):
+        assert code.path_in_tree(HEAD, CodePlace(path, 3, "forward")) == ""
+        assert not code.is_edited_at(HEAD, CodePlace(path, 3, "forward"))
+
+
+def test_a_compiled_lambda_of_a_module_is_a_statement_of_it(tmp_path):
+    text = "import torch\nf = torch.compile(lambda x: x + {n})\ng = torch.compile(lambda x: x)\n"
+    code = code_of(tmp_path, text.format(n=1), text.format(n=2))
+    edited = [code.is_edited_at(HEAD, CodePlace("a.py", line, "<lambda>")) for line in (1, 2, 3)]
+    assert edited == [False, True, False]

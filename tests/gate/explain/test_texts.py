@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from gate_builders import CASE, LABEL, MM, Measured, rendered
@@ -18,6 +18,7 @@ from mnistbench.core.compiled.compilation import (
     CompiledGraph,
     GraphBreak,
     GraphOperation,
+    Recompilation,
     differences,
 )
 from mnistbench.gate.explain.attribution import causes
@@ -376,25 +377,104 @@ LONGER = replace(
 )
 
 
+RECOMPILED = replace(WHOLE, recompilations=(Recompilation("size of x: 8", FORWARD),))
+
+
+@dataclass
+class Code:
+    """Compared code: whether the functions of compiled lines are edited, and in which tree."""
+
+    is_edited: bool
+
+    def path_in_tree(self, side, place):
+        return f"src/{place.path}"
+
+    def is_edited_at(self, side, place):
+        return self.is_edited
+
+
+INIT = OtherChange(FUNCTION, "src/models.py:Net.__init__", "changed", line=20)
+WIDTH = OtherChange(STATEMENT, "src/models.py:3", "changed")
+USING = OtherChange(
+    FUNCTION,
+    "src/models.py:Net.reset",
+    "uses WIDTH (src/models.py:3 changed)",
+    differs_itself=False,
+)
+TORCH = OtherChange(PACKAGE, "torch", "2.14.0 -> 2.15.0")
+GUARD = "new recompilation of forward at models.py:28 (size of x: 8 fails)"
+WIDER_ADDMM = "models.py:28 (forward): addmm of another size, type or number"
+
+
 @pytest.mark.parametrize(
-    ("head", "cause"),
+    ("head", "is_edited", "others", "cause"),
     [
-        (BROKEN, "new graph break at models.py:29 (Tensor.item): graph breaks: 0 -> 1"),
-        (LONGER, "models.py:30 (forward): gelu new in the graph: operations of the graphs: 2 -> 3"),
+        (
+            BROKEN,
+            True,
+            [INIT],
+            "new graph break at models.py:29 (Tensor.item): graph breaks: 0 -> 1",
+        ),
+        (
+            LONGER,
+            True,
+            [INIT],
+            "models.py:30 (forward): gelu new in the graph: operations of the graphs: 2 -> 3",
+        ),
+        (RECOMPILED, True, [INIT], f"{GUARD}: recompilations: 0 -> 1"),
+        # What hands other values to code that is not edited comes first.
+        (
+            RECOMPILED,
+            False,
+            [INIT],
+            f"src/models.py:Net.__init__ (changed): {GUARD}; recompilations: 0 -> 1",
+        ),
         (
             WIDER,
+            True,
+            [WIDTH, INIT],
             (
-                "models.py:Net.__init__ (changed), or models.py:28 (forward): addmm of another "
-                "size, type or number: all counts are the same"
+                "src/models.py:Net.__init__ (changed), or src/models.py:3 (changed), which runs at "
+                f"import: {WIDER_ADDMM}; all counts are the same"
             ),
         ),
+        (
+            WIDER,
+            False,
+            [TORCH, USING],
+            (
+                "src/models.py:Net.reset, which uses WIDTH (src/models.py:3 changed), or torch "
+                f"2.14.0 -> 2.15.0: {WIDER_ADDMM}; all counts are the same"
+            ),
+        ),
+        (WIDER, False, [], f"{WIDER_ADDMM}: all counts are the same"),
     ],
 )
-def test_the_line_that_changes_a_compiled_graph_is_the_likely_cause(head, cause):
+def test_the_line_that_changes_a_compiled_graph_is_the_likely_cause(head, is_edited, others, cause):
     measured = replace(SLOWER, compilations=(WHOLE, head))
-    made = OtherChange(FUNCTION, "models.py:Net.__init__", "changed")
-    profiled = with_graphs(profile(others=(made,)), [*differences(WHOLE, head)])
+    profiled = with_graphs(profile(others=others), [*differences(WHOLE, head)], Code(is_edited))
     assert lines(verdict(measured, profiled))[1] == f"likely cause: {cause}"
+
+
+def test_a_changed_function_of_the_iterations_may_hand_other_values_to_compiled_code():
+    called = [
+        ProfiledFunction("the case"),
+        ProfiledFunction("ops.py:similarity", "changed", differs_itself=True),
+    ]
+    paths = [CallPath(-1, 0, 1, 1, 0, 0), CallPath(0, 1, 1, 1, 1_000, 2_000)]
+    profiled = CaseProfile(tuple(called), tuple(paths))
+    profiled = with_graphs(profiled, [*differences(WHOLE, RECOMPILED)], Code(is_edited=False))
+    measured = replace(SLOWER, compilations=(WHOLE, RECOMPILED))
+    assert lines(verdict(measured, profiled))[1] == (
+        f"likely cause: ops.py:similarity (changed): {GUARD}; recompilations: 0 -> 1"
+    )
+
+
+def test_a_line_of_compiled_code_has_the_path_of_the_tree():
+    [graph] = with_graphs(CaseProfile(), [*differences(WHOLE, BROKEN)][:1], Code(True)).others
+    assert (graph.path, graph.line) == ("src/models.py", 29)
+    [gone] = with_graphs(CaseProfile(), [*differences(BROKEN, WHOLE)][:1], Code(True)).others
+    assert (gone.path, gone.line) == ("src/models.py", 0)
 
 
 def test_compilations_of_both_sides_are_exact_differences_before_those_of_operations():

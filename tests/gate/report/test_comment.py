@@ -19,6 +19,7 @@ from gate_scenes import (
 
 from mnistbench.gate.report.comment import address_of_head, first_screen
 from mnistbench.gate.report.rows import Rows
+from mnistbench.gate.samples.case_profile import GRAPH, CaseProfile, OtherChange
 from mnistbench.gate.samples.raw_samples import End
 from mnistbench.showing.text import Link
 
@@ -95,6 +96,19 @@ def test_a_path_is_quoted_in_its_address():
     verdict = concluded(slower(), 8, end=End(profiles={CASE: strange}))
     [link] = links(with_head(verdict, "5d6e7f8"), JOB)
     assert link.address.endswith("/a%20b/%29%3E%23.py#L2")
+
+
+def test_a_line_of_a_compiled_graph_is_a_link_and_has_its_line_once():
+    text = "new graph break at models.py:29 (Tensor.item)"
+    graph = OtherChange(GRAPH, "src/models.py:29", text, line=29)
+    here = dataclasses.replace(graph, name="models.py:29")
+    for cause, path in ((graph, "src/models.py"), (here, "models.py")):
+        verdict = concluded(slower(), 8, end=End(profiles={CASE: CaseProfile(others=(cause,))}))
+        [link] = links(with_head(verdict, "5d6e7f8"), JOB)
+        assert (link, link.address.rpartition("/blob/")[2]) == (
+            text,
+            f"{JOB['GITHUB_SHA']}/{path}#L29",
+        )
 
 
 def test_what_is_gone_has_no_place_in_the_head():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import importlib
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -261,6 +263,27 @@ def test_a_recompilation_has_the_guard_that_failed_and_its_line(measured: Measur
     assert again.times == 1
     assert again.place.function == "forward"
     assert again.place.line in (line_of("the guard"), line_of("the break"))
+
+
+def test_a_guard_of_another_file_has_the_path_of_that_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "project" / "scaling"
+    folder.mkdir(parents=True)
+    (folder / "factors.py").write_text("def scaled(x, factor):\n    return x * factor\n")
+    (folder.parent / "models.py").write_text(
+        "from scaling.factors import scaled\n\ndef model(x, k):\n    return scaled(x, k) + 1\n"
+    )
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.syspath_prepend(str(folder.parent))
+    model = torch.compile(importlib.import_module("models").model, backend="eager", dynamic=False)
+    with logged() as log:
+        for factor in (2, 3):
+            model(torch.ones(2), factor)
+    [again] = log.compilation().recompilations
+    for name in ("models", "scaling.factors", "scaling"):
+        del sys.modules[name]
+    assert str(again.place) == "scaling/factors.py:2"
 
 
 def looped(values: Tensor) -> Tensor:

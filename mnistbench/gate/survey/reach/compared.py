@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from mnistbench.core.compiled.compilation import CodePlace
 from mnistbench.gate.copies.trees import Tree
 from mnistbench.gate.processes.messages import Followed, RunCode
 from mnistbench.gate.processes.sides.stray import Imports
@@ -142,10 +144,48 @@ class ComparedCode:
         return not statements and all(map(is_in, changed_functions(base, head)))
 
     def line_in_head(self, path: str, name: str) -> int:
-        """Return the first line of a function in its file of the head; 0 if it has none."""
-        source = self.sides[HEAD].source(path)
-        functions = source.functions if source else ()
-        return next((function.line for function in functions if function.name == name), 0)
+        """Return the line of the first statement of a function that differs, in the head.
+
+        The first line of the function if none does; 0 if the head has no such function.
+        """
+        of_base, of_head = (
+            [function for function in source.functions if function.name == name] if source else []
+            for source in (self.sides[side].source(path) for side in (BASE, HEAD))
+        )
+        # Several functions may have one name, such as those of a property.
+        for base, head in itertools.zip_longest(of_base, of_head):
+            if head is None:
+                break
+            if line := head.line if base is None else head.first_difference_to(base):
+                return line
+        return of_head[0].line if of_head else 0
+
+    def path_in_tree(self, side: str, place: CodePlace) -> str:
+        """Return the file of a line of compiled code; "" if it is not known to be of the tree.
+
+        Its path is relative to where pytest runs, or to where it is imported from.
+        """
+        tree = self.trees[side]
+        files = self.sides[side].executed
+        here = (tree.directory.relative_to(tree.root) / place.path).as_posix()
+        if here in files:
+            return here
+        possible = [file for file in files if f"/{file}".endswith(f"/{place.path}")]
+        return possible[0] if len(possible) == 1 else ""
+
+    def is_edited_at(self, side: str, place: CodePlace) -> bool:
+        """Whether the text of the function or the statement around a line differs."""
+        path = self.path_in_tree(side, place)
+        source = self.sides[side].source(path) if path else None
+        if source is None:
+            return False
+        function = source.function_around(place.line)
+        around = (
+            [function.name]
+            if function
+            else [str(statement.line) for statement in source.statements_at(place.line)]
+        )
+        return any(self.is_edited(path, what) for what in around)
 
     def is_fixture(self, path: str, name: str) -> bool:
         """Whether a function of a file is a fixture of pytest, by its decorators."""

@@ -13,6 +13,7 @@ import copy
 import enum
 import functools
 import hashlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -242,6 +243,30 @@ class Function(Part):
         """Return what its body mentions."""
         return _words(self._body, self.scope)
 
+    @functools.cached_property
+    def syntax_and_lines(self) -> tuple[tuple[str, int], ...]:
+        """The syntax of each decorator, of the parameters and of each statement, and its line."""
+        assert isinstance(self.node, ast.FunctionDef | ast.AsyncFunctionDef)
+        parameters = _dump(_without_annotations(copy.deepcopy(self.node.args)))
+        return (
+            *((_dump(decorator), decorator.lineno) for decorator in self.node.decorator_list),
+            (f"{type(self.node).__name__} {parameters}", self.node.lineno),
+            *_statements_in("body", self._body.body),
+        )
+
+    def first_difference_to(self, base: Function) -> int:
+        """Return the line of the first part that the base does not have in its place.
+
+        The last line of all if the base has more parts; 0 if nothing differs.
+        """
+        pairs = itertools.zip_longest(base.syntax_and_lines, self.syntax_and_lines)
+        for of_base, own in pairs:
+            if own is None:
+                return self.syntax_and_lines[-1][1]
+            if of_base is None or of_base[0] != own[0]:
+                return own[1]
+        return 0
+
 
 @dataclass(frozen=True, eq=False)
 class Statement(Part):
@@ -322,8 +347,11 @@ class Source:
         for function in self.functions:
             if function.name == name and function.line == line:
                 return function
-        if not name.rpartition(".")[2].startswith("<"):
-            return None
+        is_named = not name.rpartition(".")[2].startswith("<")
+        return None if is_named else self.function_around(line)
+
+    def function_around(self, line: int) -> Function | None:
+        """Return the innermost function that has a line; None outside of functions."""
         around = [
             function for function in self.functions if function.line <= line <= function.last_line
         ]
@@ -716,8 +744,8 @@ class _InnerBodies(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         """Remove the annotation of a local variable, which is not evaluated."""
         if node.value is None:
-            return ast.Pass()
-        return self.generic_visit(ast.Assign([node.target], node.value))
+            return ast.copy_location(ast.Pass(), node)
+        return self.generic_visit(ast.copy_location(ast.Assign([node.target], node.value), node))
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         """Keep annotations of a class, which decorators and bases read."""
@@ -727,6 +755,30 @@ class _InnerBodies(ast.NodeTransformer):
             if not _is_empty(statement)
         ]
         return node
+
+
+#: Fields of a statement with statements of their own, or with its branches.
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
+def _statements_in(block: str, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+    """Yield the syntax of each statement, without its blocks, and its line; then those in it.
+
+    Args:
+        block: that the statements are in, which begins their syntax: ``body.orelse``.
+        nodes: the statements, or branches of one.
+    """
+    for node in nodes:
+        bare = copy.copy(node)
+        blocks: dict[str, list[ast.AST]] = {}
+        for name in _BLOCKS:
+            if hasattr(node, name):
+                blocks[name] = getattr(node, name)
+                setattr(bare, name, [])
+        placed = node.pattern if isinstance(node, ast.match_case) else node
+        yield f"{block} {_dump(bare)}", _first_line(placed)
+        for name, inner in blocks.items():
+            yield from _statements_in(f"{block}.{name}", inner)
 
 
 def _words(node: ast.AST, scope: str) -> Words:
