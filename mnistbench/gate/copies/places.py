@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import os
 import re
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -24,6 +28,9 @@ _BUILT = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TRITON_CACHE_DIR": "triton",
 }
+
+#: Age at which a precompiled header has been written to its end, in seconds.
+_WRITTEN_S = 60.0
 
 #: Names of variables with a folder in which programs keep what they find again.
 _CACHE_NAME = re.compile(r"(^|_)CACHE(_DIR|_HOME|_PATH|_ROOT)?$|_HOME$", re.IGNORECASE)
@@ -58,6 +65,39 @@ def own_places(
         if name == _TEMPORARY[0] or name in environ:
             moved[name] = str(temporary)
     return moved | {name: str(temporary / folder) for name, folder in _BUILT.items()}
+
+
+def give_precompiled_headers(temporary: Path) -> None:
+    """Give a side the C++ headers that Inductor has precompiled for the user, as hard links.
+
+    To precompile them takes 5 seconds in each empty folder for temporary files. Their names are
+    hashes of what they were made from. A side keeps in its own folder what it precompiles.
+
+    Args:
+        temporary: folder for temporary files of the side.
+    """
+    folder = precompiled_headers(temporary)
+    of_user = precompiled_headers(Path(tempfile.gettempdir()))
+    if folder.exists() or not of_user.is_dir():
+        return
+    folder.mkdir(parents=True)
+    for header in of_user.iterdir():
+        # Another program may still write a new one. Links to another file system are not possible.
+        with contextlib.suppress(OSError):
+            if header.is_file() and time.time() - header.stat().st_mtime > _WRITTEN_S:
+                os.link(header, folder / header.name)
+
+
+def precompiled_headers(temporary: Path) -> Path:
+    """Return where Inductor keeps precompiled headers; private in PyTorch.
+
+    ``torch._inductor.codecache._HEADER_DIR``, which no variable sets.
+    """
+    try:
+        user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+    except (KeyError, OSError):
+        user = f"uid_{os.getuid()}"
+    return temporary / f"torchinductor_{user}" / "precompiled_headers"
 
 
 def activated(environ: Mapping[str, str], python: Path) -> dict[str, str]:

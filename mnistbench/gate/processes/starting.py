@@ -377,7 +377,9 @@ class SideProcess:
         # Gets the number of each case that begins, 1 for the first one, and that of all.
         self.begins: Callable[[int, int], None] | None = None
         environ = environment_of(setup, side, seed)
-        _temporary(setup, side).mkdir(parents=True, exist_ok=True)
+        temporary = _temporary(setup, side)
+        temporary.mkdir(parents=True, exist_ok=True)
+        places.give_precompiled_headers(temporary)
         try:
             self.child = Child(
                 [setup.pythons[side], "-P", "-c", _BOOT, str(setup.home)],

@@ -1,10 +1,21 @@
 """Environment variables with paths of the user's tree, and the places that both sides share."""
 
+import errno
+import getpass
+import os
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
-from mnistbench.gate.copies.places import activated, own_places, shared_places
+from mnistbench.gate.copies.places import (
+    activated,
+    give_precompiled_headers,
+    own_places,
+    precompiled_headers,
+    shared_places,
+)
 
 
 @pytest.fixture
@@ -142,6 +153,60 @@ def test_a_side_has_its_own_folders_for_temporary_files_and_compiled_extensions(
         "TRITON_CACHE_DIR": str(tmp_path / "tmp/triton"),
         "PWD": str(tmp_path),
     }
+
+
+@pytest.fixture
+def of_user(tmp_path, monkeypatch):
+    """The user's precompiled headers."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "user"))
+    folder = precompiled_headers(tmp_path / "user")
+    folder.mkdir(parents=True)
+    for name, age_s in (("old.h", 100), ("old.h.gch", 100), ("new.h.gch", 1)):
+        (folder / name).write_text(name)
+        os.utime(folder / name, (time.time() - age_s,) * 2)
+    (folder / "locks").mkdir()
+    return folder
+
+
+def test_a_side_finds_precompiled_headers_of_the_user_that_are_written(tmp_path, of_user):
+    give_precompiled_headers(tmp_path / "side")
+    folder = precompiled_headers(tmp_path / "side")
+    assert sorted(path.name for path in folder.iterdir()) == ["old.h", "old.h.gch"]
+    (folder / "own.h").touch()
+    (folder / "old.h").unlink()
+    give_precompiled_headers(tmp_path / "side")  # of the next process
+    assert sorted(path.name for path in folder.iterdir()) == ["old.h.gch", "own.h"]
+    assert sorted(path.name for path in of_user.iterdir()) == [
+        "locks",
+        "new.h.gch",
+        "old.h",
+        "old.h.gch",
+    ]
+
+
+def test_without_precompiled_headers_of_the_user_nothing_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    give_precompiled_headers(tmp_path / "side")
+    assert not (tmp_path / "side").exists()
+
+
+def test_headers_that_cannot_be_linked_are_precompiled_again(tmp_path, of_user, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EXDEV, "another file system")
+
+    monkeypatch.setattr(os, "link", refuse)
+    give_precompiled_headers(tmp_path / "side")
+    assert list(precompiled_headers(tmp_path / "side").iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyError, OSError])
+def test_a_user_without_a_name_has_a_number(tmp_path, monkeypatch, error):
+    def refuse():
+        raise error
+
+    monkeypatch.setattr(getpass, "getuser", refuse)
+    folder = tmp_path / f"torchinductor_uid_{os.getuid()}" / "precompiled_headers"
+    assert precompiled_headers(tmp_path) == folder
 
 
 def test_places_that_both_sides_share_are_caches_and_what_is_in_the_users_tree(tmp_path, tree):

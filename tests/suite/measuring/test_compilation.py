@@ -27,6 +27,7 @@ from mnistbench.core.compiled.names import (
 )
 from mnistbench.core.operation import ITERATION, MODEL
 from mnistbench.core.record import OpTable
+from mnistbench.gate.copies.places import precompiled_headers
 from mnistbench.suite.measuring.compile_log import CompilationLog, logged
 from mnistbench.suite.measuring.observing import (
     empty_cache,
@@ -366,6 +367,13 @@ def test_first_calls_with_an_empty_and_with_a_filled_cache() -> None:
     assert calls.cold.build_ns > calls.warm.build_ns == 0
     assert calls.cache_hits > 0
     assert calls.cache_misses == 0
+
+
+@pytest.mark.versions
+def test_precompiled_headers_are_where_the_gate_looks_for_them() -> None:
+    from torch._inductor import codecache
+
+    assert Path(codecache._HEADER_DIR).parts[-2:] == precompiled_headers(Path()).parts
 
 
 def test_cuda_graphs_are_skipped_on_a_cpu() -> None:
