@@ -233,7 +233,7 @@ class CompilationDifference:
     text: str
     place: CodePlace | None = None  # of the cause
     is_of_base: bool = False  # the place is one of the base: the cause has vanished
-    is_itself: bool = True  # False: only sizes, types or numbers of operations differ at the place
+    only_sizes: bool = False  # of the operations at the place differ, or their types or numbers
 
 
 def differences(base: Compilation, head: Compilation) -> Iterator[CompilationDifference]:
@@ -285,7 +285,7 @@ def _changed_lines(base: Compilation, head: Compilation) -> Iterator[Compilation
         elif more:
             of_other_operations.append(
                 CompilationDifference(
-                    f"{text} of another size, type or number", line.place, is_itself=False
+                    f"{text} of another size, type or number", line.place, only_sizes=True
                 )
             )
     yield from of_other_operations

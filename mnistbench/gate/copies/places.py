@@ -29,8 +29,8 @@ _BUILT = {
     "TRITON_CACHE_DIR": "triton",
 }
 
-#: Age at which a precompiled header has been written to its end, in seconds.
-_WRITTEN_S = 60.0
+#: Least age of a precompiled header, in seconds: another program may still write a younger one.
+_MIN_AGE_S = 60.0
 
 #: Names of variables with a folder in which programs keep what they find again.
 _CACHE_NAME = re.compile(r"(^|_)CACHE(_DIR|_HOME|_PATH|_ROOT)?$|_HOME$", re.IGNORECASE)
@@ -67,8 +67,8 @@ def own_places(
     return moved | {name: str(temporary / folder) for name, folder in _BUILT.items()}
 
 
-def give_precompiled_headers(temporary: Path) -> None:
-    """Give a side the C++ headers that Inductor has precompiled for the user, as hard links.
+def link_precompiled_headers(temporary: Path) -> None:
+    """Link the C++ headers that Inductor has precompiled for the user to the folder of a side.
 
     To precompile them takes 5 seconds in each empty folder for temporary files. Their names are
     hashes of what they were made from. A side keeps in its own folder what it precompiles.
@@ -80,11 +80,11 @@ def give_precompiled_headers(temporary: Path) -> None:
     of_user = precompiled_headers(Path(tempfile.gettempdir()))
     if folder.exists() or not of_user.is_dir():
         return
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for header in of_user.iterdir():
-        # Another program may still write a new one. Links to another file system are not possible.
+        # A hard link to another file system is not possible.
         with contextlib.suppress(OSError):
-            if header.is_file() and time.time() - header.stat().st_mtime > _WRITTEN_S:
+            if header.is_file() and time.time() - header.stat().st_mtime > _MIN_AGE_S:
                 os.link(header, folder / header.name)
 
 

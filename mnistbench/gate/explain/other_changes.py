@@ -117,7 +117,7 @@ def _graph(difference: CompilationDifference, place: CodePlace, code: ComparedCo
         # A line of the base is none of the head.
         f"{path}:{place.function if difference.is_of_base else place.line}",
         difference.text,
-        differs_itself=difference.is_itself and code.is_edited_at(side, place),
+        differs_itself=not difference.only_sizes and code.is_edited_at(side, place),
         line=0 if difference.is_of_base else place.line,
     )
 

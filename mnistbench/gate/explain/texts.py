@@ -135,15 +135,15 @@ def _of_graphs(graphs: Sequence[OtherChange], profile: CaseProfile, counts: str)
         *_differing(profile),
         *(other for other in profile.others if other.kind != GRAPH),
     ]
-    suspects.sort(key=_is_unlikely)
+    suspects.sort(key=_rank)
     if not suspects:
         return Explanation.by_one_of(graphs, counts)
     lines = units.and_more([named(graph) for graph in graphs], 1)
     return Explanation.by_one_of(suspects, f"{lines}; {counts}")
 
 
-def _is_unlikely(suspect: ProfiledFunction | OtherChange) -> tuple[bool, bool]:
-    """Return a key for sorting: functions come first, and what differs itself."""
+def _rank(suspect: ProfiledFunction | OtherChange) -> tuple[bool, bool]:
+    """Return a key for sorting: functions come first, of them those that differ themselves."""
     is_function = isinstance(suspect, ProfiledFunction) or suspect.kind in (FUNCTION, FIXTURE)
     return not is_function, not suspect.differs_itself
 

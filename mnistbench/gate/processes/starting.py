@@ -379,7 +379,7 @@ class SideProcess:
         environ = environment_of(setup, side, seed)
         temporary = _temporary(setup, side)
         temporary.mkdir(parents=True, exist_ok=True)
-        places.give_precompiled_headers(temporary)
+        places.link_precompiled_headers(temporary)
         try:
             self.child = Child(
                 [setup.pythons[side], "-P", "-c", _BOOT, str(setup.home)],

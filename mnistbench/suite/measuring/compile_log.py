@@ -380,7 +380,10 @@ def _guard_of(text: str) -> tuple[str, str]:
 
 
 def _place_in(user_code: str, function: CodePlace, modules: Mapping[str, str]) -> CodePlace | None:
-    """Return the line of the user's code; Dynamo shows only the end of its path.
+    """Return the line of the user's code; None if it is PyTorch's.
+
+    Dynamo shows the path without the folders that it has in common with PyTorch's. If these are
+    none, it leaves out the first character, too.
 
     Args:
         user_code: what Dynamo says of a guard: ``# x * k  # mp/project/model.py:13 in forward``.
@@ -390,10 +393,14 @@ def _place_in(user_code: str, function: CodePlace, modules: Mapping[str, str]) -
     match = _USER_CODE.search(f"# {user_code}")
     if match is None or match["path"].startswith(("torch/", "_dynamo/")):
         return None
-    file = next((file for file in modules if file.endswith(match["path"])), "")
-    name = os.path.basename(match["path"])  # noqa: PTH119
-    of_function = function.path if function.path.endswith(name) else match["path"]
-    path = shown(file) if file else of_function
+    end = match["path"]
+    file = next((file for file in modules if file.endswith(f"/{end}") or file[2:] == end), "")
+    if file:
+        path = shown(file)
+    elif function.path.endswith(os.path.basename(end)):  # noqa: PTH119
+        path = function.path
+    else:
+        path = end
     return CodePlace(path, int(match["line"]), function_named(match["function"]))
 
 

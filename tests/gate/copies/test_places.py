@@ -11,7 +11,7 @@ import pytest
 
 from mnistbench.gate.copies.places import (
     activated,
-    give_precompiled_headers,
+    link_precompiled_headers,
     own_places,
     precompiled_headers,
     shared_places,
@@ -169,12 +169,12 @@ def of_user(tmp_path, monkeypatch):
 
 
 def test_a_side_finds_precompiled_headers_of_the_user_that_are_written(tmp_path, of_user):
-    give_precompiled_headers(tmp_path / "side")
+    link_precompiled_headers(tmp_path / "side")
     folder = precompiled_headers(tmp_path / "side")
     assert sorted(path.name for path in folder.iterdir()) == ["old.h", "old.h.gch"]
     (folder / "own.h").touch()
     (folder / "old.h").unlink()
-    give_precompiled_headers(tmp_path / "side")  # of the next process
+    link_precompiled_headers(tmp_path / "side")  # of the next process
     assert sorted(path.name for path in folder.iterdir()) == ["old.h.gch", "own.h"]
     assert sorted(path.name for path in of_user.iterdir()) == [
         "locks",
@@ -186,7 +186,7 @@ def test_a_side_finds_precompiled_headers_of_the_user_that_are_written(tmp_path,
 
 def test_without_precompiled_headers_of_the_user_nothing_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    give_precompiled_headers(tmp_path / "side")
+    link_precompiled_headers(tmp_path / "side")
     assert not (tmp_path / "side").exists()
 
 
@@ -195,7 +195,7 @@ def test_headers_that_cannot_be_linked_are_precompiled_again(tmp_path, of_user, 
         raise OSError(errno.EXDEV, "another file system")
 
     monkeypatch.setattr(os, "link", refuse)
-    give_precompiled_headers(tmp_path / "side")
+    link_precompiled_headers(tmp_path / "side")
     assert list(precompiled_headers(tmp_path / "side").iterdir()) == []
 
 

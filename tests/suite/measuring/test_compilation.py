@@ -29,12 +29,7 @@ from mnistbench.core.operation import ITERATION, MODEL
 from mnistbench.core.record import OpTable
 from mnistbench.gate.copies.places import precompiled_headers
 from mnistbench.suite.measuring.compile_log import CompilationLog, logged
-from mnistbench.suite.measuring.observing import (
-    empty_cache,
-    first_calls,
-    observed,
-    observed_if,
-)
+from mnistbench.suite.measuring.observing import empty_cache, first_calls, observed, observed_if
 from mnistbench.suite.measuring.profiling import WarmProfile, forward_range, started
 
 pytestmark = [

@@ -20,7 +20,7 @@ from mnistbench.gate.survey.reach.differences import (
     differences,
 )
 from mnistbench.gate.survey.reach.side_code import SideCode
-from mnistbench.gate.survey.reach.source import Kind, Source, Statement
+from mnistbench.gate.survey.reach.source import Function, Kind, Source, Statement
 from mnistbench.gate.words import BASE, HEAD, MODULE
 
 
@@ -148,17 +148,20 @@ class ComparedCode:
 
         The first line of the function if none does; 0 if the head has no such function.
         """
-        of_base, of_head = (
-            [function for function in source.functions if function.name == name] if source else []
-            for source in (self.sides[side].source(path) for side in (BASE, HEAD))
-        )
-        # Several functions may have one name, such as those of a property.
+        of_base = self._functions(BASE, path, name)
+        of_head = self._functions(HEAD, path, name)
         for base, head in itertools.zip_longest(of_base, of_head):
             if head is None:
                 break
             if line := head.line if base is None else head.first_difference_to(base):
                 return line
         return of_head[0].line if of_head else 0
+
+    def _functions(self, side: str, path: str, name: str) -> list[Function]:
+        """Return the functions of a name in a file of a side; those of a property are several."""
+        source = self.sides[side].source(path)
+        functions = source.functions if source else ()
+        return [function for function in functions if function.name == name]
 
     def path_in_tree(self, side: str, place: CodePlace) -> str:
         """Return the file of a line of compiled code; "" if it is not known to be of the tree.
